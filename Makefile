@@ -1,0 +1,67 @@
+# Holdfast: every task by one name. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+ARGS ?=
+PYTEST_ARGS ?=
+# Two workers suit two cores; tests marked `alone` measure time and run afterwards, one by one.
+WORKERS ?= 2
+CODE := src tests $(wildcard benchmarks examples)
+
+.PHONY: help setup setup-test run test check lint types layers format soak bench lock clean
+
+help: ## list the targets
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.venv: ; @scripts/setup-python run
+
+setup: ## make .venv with locked packages and install the engines this machine allows
+	@scripts/setup-python run
+	@scripts/setup-engines
+
+setup-test: ## the same with everything the tests need; as root, missing engines are an error
+	@scripts/setup-python test
+	@scripts/setup-engines --tests
+
+run: setup ## set up and start the server: make run ARGS="--port 9000"
+	@exec $(BIN)/holdfast serve $(ARGS)
+
+test: setup-test check ## set up, then lint, types, layers and all tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak and not alone" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "alone and not soak" $(PYTEST_ARGS)
+
+check: lint types layers ## what can be said without running anything
+
+lint: ## ruff: rules and form
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: ## mypy --strict on src
+	$(BIN)/mypy
+
+layers: ## import-linter: no import points upwards
+	$(BIN)/lint-imports
+
+format: ## let ruff rewrite the code
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+soak: setup-test ## the long counts and sweeps that `make test` leaves out
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+
+bench: ## the benchmarks, with the peers side by side
+	@scripts/setup-python bench
+	@scripts/setup-engines --tests
+	$(BIN)/python benchmarks/store.py $(ARGS)
+
+lock: ## write the lock files anew; UPGRADE=1 takes newer versions
+	@scripts/lock
+
+clean: ## remove what set-up and tests made here (not the engines)
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
