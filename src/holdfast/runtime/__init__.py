@@ -1,0 +1,1 @@
+"""The engines' command lines, and what this machine can do: found out by trying, not assumed."""
