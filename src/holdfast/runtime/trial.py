@@ -96,7 +96,7 @@ def trial(
     engine: Sequence[str], args: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[Trial]:
     """A prepared trial; afterwards its container is deleted, then its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-trial-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"holdfast-trial-{os.getpid()}-"))
     it = Trial(tuple(engine), folder, f"trial-{uuid.uuid4().hex[:12]}", environ)
     try:
         write_bundle(folder, args)

@@ -84,6 +84,8 @@ def judge_fuse(library: str | None, trouble: str | None, number: int | None = No
     if trouble is not None:
         if number == errno.ENOENT:
             return Finding("fuse", Status.MISSING, trouble, mends="modprobe fuse")
+        if number in (errno.EACCES, errno.EPERM):
+            return Finding("fuse", Status.LIMITED, f"{trouble}; only root may mount here")
         return Finding("fuse", Status.BROKEN, trouble)
     if library is None:
         detail = "mounting works, but libfuse3 is not installed"

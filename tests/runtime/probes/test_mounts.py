@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from holdfast.runtime.command import Outcome
+from holdfast.runtime.finding import Status
+from holdfast.runtime.probes import mounts
+
+
+def table() -> str:
+    return Path("/proc/self/mounts").read_text()
+
+
+def test_an_overlay_is_really_mounted_and_nothing_stays() -> None:
+    before = table()
+    finding = mounts.probe_overlay()
+    assert finding.status is Status.OK, finding.detail
+    assert table() == before
+
+
+def test_fuse_is_really_mounted_and_nothing_stays() -> None:
+    before = table()
+    finding = mounts.probe_fuse()
+    assert finding.status is Status.OK, finding.detail
+    assert table() == before
+
+
+def test_a_missing_device() -> None:
+    finding = mounts.probe_fuse(Path("/nonexistent/fuse"))
+    assert finding.status is Status.MISSING
+    assert finding.mends == "modprobe fuse"
+
+
+def test_a_device_that_is_not_ours_to_open_is_a_limit() -> None:
+    finding = mounts.judge_fuse("libfuse3.so.3", "/dev/fuse: no", errno.EACCES)
+    assert finding.status is Status.LIMITED
+
+
+def test_an_overlay_that_the_kernel_does_not_know() -> None:
+    outcome = Outcome(("mount",), 32, "", "mount: unknown filesystem type 'overlay'.")
+    finding = mounts.judge_overlay(outcome)
+    assert finding.status is Status.BROKEN
+    assert finding.mends == "modprobe overlay"
+
+
+def test_user_namespaces_may_be_closed() -> None:
+    refused = Outcome(("unshare",), 1, "", "unshare failed: No space left on device")
+    assert mounts.judge_user_namespaces(refused).status is Status.LIMITED
