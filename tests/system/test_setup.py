@@ -1,0 +1,261 @@
+"""The set-up itself: quick when done, honest when something is missing, usable without root."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+NOBODY = 65534
+LOCKS = ("run.txt", "test.txt", "bench.txt")
+
+
+def project_files(repository: Path) -> list[Path]:
+    """What is committed, or would be with the next commit."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=repository,
+        capture_output=True,
+        check=True,
+    )
+    names = listing.stdout.decode().split("\0")
+    return [repository / name for name in names if name and (repository / name).is_file()]
+
+
+@pytest.fixture
+def checkout(repository: Path) -> Iterator[Path]:
+    """A copy of the project in a place that any user can reach, without .venv and .cache."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-checkout-"))
+    folder.chmod(0o755)
+    place = folder / "holdfast"
+    for file in project_files(repository):
+        target = place / file.relative_to(repository)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    yield place
+    shutil.rmtree(folder)
+
+
+def run(
+    *words: str | Path, cwd: Path, seconds: float = 100, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env={**os.environ, **changes},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+# ---- what is written down ------------------------------------------------------------------
+
+
+def test_no_file_names_a_registry_or_a_path_of_one_machine(repository: Path) -> None:
+    # Written in pieces, or this file would be the first to fail.
+    hosts = [
+        *("pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js", "npm" + "js.org"),
+        *("yarn" + "pkg.com", "deb.debian" + ".org", "static.crates" + ".io"),
+    ]
+    places = r"(?<![\w.~$)}-])/(?:wo" + r"rk|op" + r"t|root/\.py" + r"env)(?![\w-])"
+    unwanted = re.compile("|".join([*map(re.escape, hosts), places]))
+    found = []
+    for file in project_files(repository):
+        content = file.read_bytes()
+        if b"\0" in content:
+            continue  # binary
+        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+            if unwanted.search(line):
+                found.append(f"{file.relative_to(repository)}:{number}: {line.strip()[:120]}")
+    assert found == []
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_has_hashes_and_no_addresses(repository: Path, name: str) -> None:
+    text = (repository / "requirements" / name).read_text()
+    assert "://" not in text
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert entries
+    for entry in entries:
+        assert re.match(r"[a-z0-9][a-z0-9._-]*==\S+", entry), entry.splitlines()[0]
+        assert "--hash=sha256:" in entry, entry.splitlines()[0]
+
+
+def locked(repository: Path, name: str) -> dict[str, set[str]]:
+    lines = (repository / "requirements" / name).read_text().splitlines()
+    versions: dict[str, set[str]] = {}
+    for line in lines:
+        if found := re.match(r"([a-z0-9._-]+)==(\S+)", line):
+            versions.setdefault(found.group(1), set()).add(found.group(2))
+    return versions
+
+
+def test_the_locks_agree_with_each_other_and_with_the_project(repository: Path) -> None:
+    run_lock, test_lock = locked(repository, "run.txt"), locked(repository, "test.txt")
+    assert all(test_lock[name] == versions for name, versions in run_lock.items())
+    document = tomllib.loads((repository / "pyproject.toml").read_text())
+    project = document["project"]
+    wanted = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        wanted.extend(extra)
+    for group in document["dependency-groups"].values():
+        wanted.extend(group)
+    for text in wanted:
+        requirement = Requirement(text)
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        assert name in test_lock, f"{name} is not locked: make lock"
+        assert all(requirement.specifier.contains(version) for version in test_lock[name])
+    for text in project["dependencies"]:
+        assert re.sub(r"[-_.]+", "-", Requirement(text).name).lower() in run_lock
+
+
+def test_npm_writes_no_addresses_into_its_lock(repository: Path) -> None:
+    assert "omit-lockfile-registry-resolved=true" in (repository / ".npmrc").read_text()
+
+
+def test_help_lists_every_target(repository: Path) -> None:
+    makefile = (repository / "Makefile").read_text()
+    declared = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert declared is not None
+    told = run("make", cwd=repository)
+    assert told.returncode == 0
+    described = dict(re.findall(r"^  ([a-z-]+) +(\S.+)$", told.stdout, re.MULTILINE))
+    assert set(declared.group(1).split()) == set(described)
+    assert {"setup", "run", "test", "soak", "bench", "lint", "format", "lock", "clean"} <= set(
+        described
+    )
+
+
+def test_ci_runs_make_test_and_nothing_else(repository: Path) -> None:
+    script = repository / ".ci/run"
+    assert os.access(script, os.X_OK)
+    lines = [line for line in script.read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if line][-1] == "exec make test"
+    assert len([line for line in lines if line]) == 3  # strict mode, the folder, the call
+
+
+# ---- what it does --------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+def test_a_second_set_up_does_nothing_and_is_quick(repository: Path) -> None:
+    first = run("make", "setup-test", cwd=repository)
+    assert first.returncode == 0, first.stderr
+    started = time.monotonic()
+    again = run("make", "setup-test", cwd=repository)
+    elapsed = time.monotonic() - started
+    assert again.returncode == 0, again.stderr
+    assert (again.stdout, again.stderr) == ("", "")
+    assert elapsed < 2
+
+
+def test_no_suitable_python_is_told_in_words(checkout: Path) -> None:
+    result = run("scripts/setup-python", cwd=checkout, PYTHON="/nonexistent/python")
+    assert result.returncode == 1
+    assert "no Python from 3.11 to 3.13" in result.stderr
+    assert "apt-get install" in result.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_wheels_that_are_not_there_are_told_in_words(checkout: Path, tmp_path: Path) -> None:
+    result = run(
+        "scripts/setup-python", cwd=checkout, PYTHON=sys.executable, HOLDFAST_WHEELS=str(tmp_path)
+    )
+    assert result.returncode == 1
+    assert "pip could not install requirements/run.txt" in result.stderr
+    assert ".cache/setup.log" in result.stderr
+
+
+@pytest.mark.parametrize(("option", "code"), [((), 0), (("--tests",), 1)])
+def test_an_apt_that_fails(
+    checkout: Path, tmp_path: Path, option: tuple[str, ...], code: int
+) -> None:
+    """Without engines the rest must work; but tests without engines would prove nothing."""
+    assert os.geteuid() == 0, "this test needs root, as apt does"
+    apt = tmp_path / "apt-get"
+    apt.write_text("#!/bin/sh\necho 'E: no network' >&2\nexit 100\n")
+    apt.chmod(0o755)
+    result = run(
+        "scripts/setup-engines",
+        *option,
+        cwd=checkout,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        HOLDFAST_ENGINES=str(tmp_path / "engines"),
+        HOLDFAST_CRIU="",
+        HOLDFAST_RUNSC="",
+    )
+    assert result.returncode == code, result.stderr
+    assert re.search(r"criu +it could not be downloaded", result.stderr)
+    assert re.search(r"runsc +it could not be downloaded", result.stderr)
+    assert "still works: application state, Python sessions" in result.stderr
+
+
+def test_an_unprivileged_user_can_set_up_and_use_it(checkout: Path, repository: Path) -> None:
+    assert os.geteuid() == 0, "this test needs root, to become somebody else"
+    home = checkout.parent / "home"
+    home.mkdir()
+    wheels = repository / ".cache/wheels"
+    if wheels.is_dir():  # what the first set-up downloaded; otherwise the network is used
+        shutil.copytree(wheels, checkout.parent / "wheels")
+    for folder, _, files in os.walk(checkout.parent):
+        for name in (".", *files):
+            os.chown(Path(folder, name), NOBODY, NOBODY, follow_symlinks=False)
+
+    environ = {
+        "HOME": str(home),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOLDFAST_ENGINES": str(home / "no-engines"),
+        **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+    }
+
+    def as_nobody(command: str) -> subprocess.CompletedProcess[str]:
+        user = f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"
+        return subprocess.run(
+            ["setpriv", *user, "bash", "-c", command],
+            cwd=checkout,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+
+    # The wheels fit the Python they were downloaded for.
+    version = as_nobody("python3 -c 'import sys; print(*sys.version_info[:2])'")
+    same = version.stdout.split() == [str(part) for part in sys.version_info[:2]]
+    if same and wheels.is_dir():
+        environ["HOLDFAST_WHEELS"] = str(checkout.parent / "wheels")
+
+    setup = as_nobody("make setup")
+    assert setup.returncode == 0, setup.stdout + setup.stderr
+    assert re.search(r"criu +installing it needs root, and this is nobody", setup.stderr)
+    assert "still works: application state, Python sessions" in setup.stderr
+    assert "as root: make setup" in setup.stderr
+
+    told = as_nobody(".venv/bin/holdfast --version")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("holdfast ")
+
+    doctor = as_nobody(".venv/bin/holdfast doctor --json")
+    assert doctor.returncode == 0, doctor.stderr
+    levels = {level["level"]: level for level in json.loads(doctor.stdout)["levels"]}
+    assert levels["state"]["usable"]
+    assert levels["session"]["usable"]
+    assert levels["sandbox"]["engines"] == ["process"]
+    assert not levels["container"]["usable"]
+
+    listed = as_nobody(".venv/bin/holdfast list --json")
+    assert listed.returncode == 0, listed.stderr
