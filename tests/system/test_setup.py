@@ -18,6 +18,15 @@ import pytest
 from packaging.requirements import Requirement
 
 NOBODY = 65534
+USE_STATE = """
+from holdfast import StateManager
+state = StateManager(session_id="s")
+state.set_state("step", 1)
+before = state.checkpoint("a")
+state.set_state("step", 2)
+state.rollback(before.id)
+assert state.get_state("step") == 1
+"""
 LOCKS = ("run.txt", "test.txt", "bench.txt")
 
 
@@ -257,5 +266,7 @@ def test_an_unprivileged_user_can_set_up_and_use_it(checkout: Path, repository: 
     assert levels["sandbox"]["engines"] == ["process"]
     assert not levels["container"]["usable"]
 
+    state = as_nobody(f".venv/bin/python -c '{USE_STATE}'")
+    assert state.returncode == 0, state.stderr
     listed = as_nobody(".venv/bin/holdfast list --json")
     assert listed.returncode == 0, listed.stderr

@@ -77,6 +77,7 @@ def test_an_engine_that_fails_at_once(tmp_path: Path) -> None:
     finding = engines.probe_criu({**os.environ, "HOLDFAST_CRIU": str(fake)})
     assert finding.status is Status.BROKEN
     assert "libprotobuf" in finding.detail
+    assert finding.mends == "unset HOLDFAST_CRIU"
 
 
 def test_the_last_error_of_a_log(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_libraries_are_looked_up_without_importing() -> None:
 def test_a_missing_extra_names_its_command() -> None:
     finding = host.judge_extra("s3", {"obstore": None})
     assert finding.status is Status.MISSING
-    assert finding.mends == "pip install 'holdfast[s3]'"
+    assert finding.mends == "pip install '.[s3]'"
 
 
 def test_the_extras_are_those_of_the_package(repository: Path) -> None:

@@ -46,4 +46,14 @@ def test_an_overlay_that_the_kernel_does_not_know() -> None:
 
 def test_user_namespaces_may_be_closed() -> None:
     refused = Outcome(("unshare",), 1, "", "unshare failed: No space left on device")
-    assert mounts.judge_user_namespaces(refused).status is Status.LIMITED
+    finding = mounts.judge_user_namespaces(refused, ["sysctl -w user.max_user_namespaces=15000"])
+    assert finding.status is Status.LIMITED
+    assert finding.mends == "sysctl -w user.max_user_namespaces=15000"
+    assert mounts.judge_user_namespaces(refused, []).mends is None
+
+
+def test_the_setting_that_closes_them_is_named(tmp_path: Path) -> None:
+    assert mounts.closed_switches(tmp_path) == []
+    (tmp_path / "kernel").mkdir()
+    (tmp_path / "kernel/unprivileged_userns_clone").write_text("0\n")
+    assert mounts.closed_switches(tmp_path) == ["sysctl -w kernel.unprivileged_userns_clone=1"]

@@ -51,7 +51,7 @@ def probe_runc(environ: Mapping[str, str] = os.environ) -> Finding:
     paths = engines.environment(environ)
     version, asked = version_of(engine, paths)
     if version is None:
-        return broken("runc", engine, asked.reason(), _BOTH)
+        return broken("runc", engine, asked.reason(), _BOTH, reinstall(engine))
     if os.geteuid() != 0:
         return needs_root("runc", engine, version, _BOTH)
     with trial((str(engine.program),), ("/usr/bin/true",), paths) as it:
@@ -70,7 +70,7 @@ def probe_criu(environ: Mapping[str, str] = os.environ) -> Finding:
     paths = engines.environment(environ)
     version, asked = version_of(engine, paths)
     if version is None:
-        return broken("criu", engine, asked.reason(), levels)
+        return broken("criu", engine, asked.reason(), levels, reinstall(engine))
     if os.geteuid() != 0:
         return needs_root("criu", engine, version, levels)
     check = run((engine.program, "check"), seconds=STEP_SECONDS, environ=paths)
@@ -83,7 +83,8 @@ def probe_criu(environ: Mapping[str, str] = os.environ) -> Finding:
     with trial((str(runc.program),), _SLEEP, paths) as it:
         trouble = freeze_and_thaw(it)
     if trouble is not None:
-        return broken("criu", engine, f"version {version}: {trouble}", levels)
+        mends = None if at_least(version, LEAST_CRIU) else _MENDS["criu"]
+        return broken("criu", engine, f"version {version}: {trouble}", levels, mends)
     if engine.program.name != "criu":
         detail = f"{version}, but runc looks for a program called criu, not {engine.program}"
         return Finding("criu", Status.LIMITED, detail, mends=_MENDS["criu"], enables=levels)
@@ -134,7 +135,7 @@ def probe_gvisor(environ: Mapping[str, str] = os.environ) -> Finding:
     paths = engines.environment(environ)
     version, asked = version_of(engine, paths)
     if version is None:
-        return broken("runsc", engine, asked.reason(), levels)
+        return broken("runsc", engine, asked.reason(), levels, reinstall(engine))
     if os.geteuid() != 0:
         return needs_root("runsc", engine, version, levels)
     command = (str(engine.program), *RUNSC_FLAGS)
@@ -159,7 +160,7 @@ def probe_bubblewrap(environ: Mapping[str, str] = os.environ) -> Finding:
     paths = engines.environment(environ)
     version, asked = version_of(engine, paths)
     if version is None:
-        return broken("bwrap", engine, asked.reason(), levels)
+        return broken("bwrap", engine, asked.reason(), levels, reinstall(engine))
     argv = (engine.program, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true")
     outcome = run(argv, seconds=STEP_SECONDS, environ=paths)
     if not outcome.succeeded:
@@ -171,9 +172,16 @@ def works(name: str, engine: Engine, version: str, what: str, levels: tuple[Leve
     return Finding(name, Status.OK, f"{version}, {what} ({engine.program})", enables=levels)
 
 
-def broken(name: str, engine: Engine, why: str, levels: tuple[Level, ...]) -> Finding:
-    detail = f"{why} ({engine.program})"
-    return Finding(name, Status.BROKEN, detail, mends=_MENDS[name], enables=levels)
+def broken(
+    name: str, engine: Engine, why: str, levels: tuple[Level, ...], mends: str | None = None
+) -> Finding:
+    return Finding(name, Status.BROKEN, f"{why} ({engine.program})", mends=mends, enables=levels)
+
+
+def reinstall(engine: Engine) -> str:
+    """What mends a program that cannot even say its version."""
+    named = engine.source.startswith("HOLDFAST_")
+    return f"unset {engine.source}" if named else _MENDS[engine.name]
 
 
 def needs_root(name: str, engine: Engine, version: str, levels: tuple[Level, ...]) -> Finding:

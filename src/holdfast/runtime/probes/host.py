@@ -124,7 +124,7 @@ def judge_core(versions: dict[str, str | None]) -> Finding:
     absent = [name for name, version in versions.items() if version is None]
     if absent:
         detail = f"not installed: {', '.join(absent)}"
-        mends = "pip install holdfast"
+        mends = "pip install ."
         return Finding("libraries", Status.MISSING, detail, mends=mends, enables=ALL_LEVELS)
     detail = ", ".join(f"{name} {version}" for name, version in versions.items())
     return Finding("libraries", Status.OK, detail, enables=ALL_LEVELS)
@@ -143,7 +143,7 @@ def judge_extra(extra: str, versions: dict[str, str | None]) -> Finding:
     absent = [name for name, version in versions.items() if version is None]
     if absent:
         detail = f"not installed: {', '.join(absent)}"
-        mends = f"pip install 'holdfast[{extra}]'"
+        mends = f"pip install '.[{extra}]'"
         return Finding(f"extra {extra}", Status.MISSING, detail, mends=mends)
     detail = ", ".join(f"{name} {version}" for name, version in versions.items())
     return Finding(f"extra {extra}", Status.OK, detail)

@@ -13,6 +13,13 @@ from holdfast.runtime.finding import Finding, Level, Status
 
 _SECONDS = 10.0
 
+# A setting, the value with which it forbids user namespaces, and the one that allows them.
+_SWITCHES = (
+    ("user.max_user_namespaces", "0", "15000"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+
 # Runs in a mount namespace of its own on a tmpfs of its own, so nothing is left behind.
 _OVERLAY = (
     'set -e; cd "$1"; mount -t tmpfs none .; cd "$1"; mkdir lower upper work merged;'
@@ -55,16 +62,26 @@ def judge_overlay(outcome: Outcome) -> Finding:
 def probe_user_namespaces() -> Finding:
     """Become root in a new user namespace."""
     argv = ("unshare", "--user", "--map-root-user", "sh", "-c", 'test "$(id -u)" = 0')
-    return judge_user_namespaces(run(argv, seconds=_SECONDS))
+    return judge_user_namespaces(run(argv, seconds=_SECONDS), closed_switches())
 
 
-def judge_user_namespaces(outcome: Outcome) -> Finding:
+def closed_switches(root: Path = Path("/proc/sys")) -> list[str]:
+    """The kernel's settings that forbid user namespaces here, as the commands that open them."""
+    closed = []
+    for setting, forbids, opens in _SWITCHES:
+        file = root / setting.replace(".", "/")
+        if file.exists() and file.read_text().strip() == forbids:
+            closed.append(f"sysctl -w {setting}={opens}")
+    return closed
+
+
+def judge_user_namespaces(outcome: Outcome, closed: list[str]) -> Finding:
     levels = (Level.SANDBOX,)
     if outcome.succeeded:
         detail = "a new one was made and entered"
         return Finding("user namespaces", Status.OK, detail, enables=levels)
-    mends = "sysctl -w user.max_user_namespaces=15000"
     detail = f"{outcome.reason()}; sandboxes without root need them"
+    mends = "; ".join(closed) or None
     return Finding("user namespaces", Status.LIMITED, detail, mends=mends, enables=levels)
 
 
