@@ -1,0 +1,50 @@
+"""Durable writes: a file is there whole, for good, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+log = logging.getLogger("holdfast.state")
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write(final: Path, data: bytes, unfinished: Path) -> None:
+    """Put the data under its name, replacing what is there; raises OSError.
+
+    `unfinished` is in the same directory. When this raises, it is gone again and `final` is what
+    it was; the one exception is a directory that cannot be synced, when `final` may be new.
+    """
+    try:
+        with open(os.open(unfinished, _NEW, 0o600), "wb", buffering=0) as stream:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[stream.write(rest) :]
+            # Some file systems only say here that the disk is full.
+            os.fsync(stream.fileno())
+        os.rename(unfinished, final)
+    except BaseException:
+        remove(unfinished)
+        raise
+    sync_directory(final.parent)
+
+
+def remove(path: Path) -> bool:
+    """Remove a file that nobody needs. When it stays, that is logged, and False."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("could not remove %s: %s", path, error)
+        return False
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable; raises OSError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

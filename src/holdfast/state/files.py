@@ -1,0 +1,271 @@
+"""Files: a directory as the place of a session's checkpoints, one readable JSON file each.
+
+A file is complete before it has its name: written beside it, synced, renamed, and the directory
+synced. Old ones go only after that. Writers of one session take turns by a lock that the kernel
+releases when its holder dies; readers need none, because no file ever changes under its name
+except by being replaced whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model import moment
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported, from_os_error
+from holdfast.state import document as documents
+from holdfast.state import durable, names
+from holdfast.state.document import Document
+from holdfast.state.lineage import StateCheckpoint, surplus
+from holdfast.state.lock import PATIENCE, held
+from holdfast.state.place import Clock
+
+log = logging.getLogger("holdfast.state")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a file was found to be, and by which signs it is the same file still."""
+
+    signs: tuple[int, int, int]
+    checkpoint: StateCheckpoint | None
+
+
+class Directory:
+    """The checkpoints of one session in one directory."""
+
+    def __init__(
+        self,
+        path: Path,
+        session_id: str,
+        clock: Clock = moment.now,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.path = path
+        self.session_id = session_id
+        self._clock = clock
+        self._patience = patience
+        # Files never change under their name, so each needs to be read only once.
+        self._seen: dict[str, _Seen] = {}
+
+    def make(self) -> None:
+        """Create the directory, private to its user, with its parents."""
+        missing = [self.path, *self.path.parents]
+        missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
+        try:
+            for each in reversed(missing):
+                each.mkdir(mode=0o700, exist_ok=True)
+                durable.sync_directory(each.parent)
+            if not self.path.is_dir():
+                raise BadInput(f"not a directory: {self.path}")
+        except OSError as error:
+            raise from_os_error(error, "making the directory for checkpoints") from error
+
+    # reading
+
+    def checkpoints(self) -> list[StateCheckpoint]:
+        return self._list(self._names())
+
+    def read(self, checkpoint_id: str) -> Document:
+        if names.time_of(checkpoint_id) is None:
+            raise NotFound(f"no checkpoint {checkpoint_id!r} of {self.session_id}")
+        found = self._load(names.checkpoint_file(self.session_id, checkpoint_id))
+        if found is None:
+            raise NotFound(f"no checkpoint {checkpoint_id!r} of {self.session_id}")
+        return found
+
+    def latest(self) -> tuple[StateCheckpoint, Document] | None:
+        for stamp in sorted(self._stamps(self._names()), reverse=True):
+            name = names.checkpoint_file(self.session_id, stamp)
+            try:
+                document = self._load(name)
+            except Corrupt as error:
+                log.warning("ignored %s: %s", self.path / name, error)
+                continue
+            if document is not None:
+                return self._remember(name, stamp, document), document
+        return None
+
+    def saved(self) -> Document | None:
+        try:
+            return self._load(names.state_file(self.session_id))
+        except Corrupt as error:
+            log.warning("ignored the saved state of %s: %s", self.session_id, error)
+            return None
+
+    def exists(self) -> bool:
+        """Is there any file of the session, readable or not?"""
+        return bool(self._stamps(self._names())) or self._state_path().exists()
+
+    # writing
+
+    def add(self, document: Document, *, limit: int) -> StateCheckpoint:
+        with self._turn() as file_names:
+            if document.parent is None:
+                head = next(iter(self._list(file_names)), None)
+                parent = head.origin if head else None
+                document = msgspec.structs.replace(document, parent=parent)
+            return self._add(document, file_names, limit)
+
+    def create(self, document: Document) -> StateCheckpoint:
+        with self._turn() as file_names:
+            if self._stamps(file_names) or self._state_path().exists():
+                raise Conflict(
+                    f"there is a session {self.session_id} in {self.path} already",
+                    hint="choose another name, or load it",
+                )
+            return self._add(document, file_names, limit=1)
+
+    def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
+        with self._turn() as file_names:
+            document = self.read(checkpoint.id)
+            again = msgspec.structs.replace(
+                document,
+                reason=f"rollback to {checkpoint.origin}",
+                parent=checkpoint.parent,
+                rollback_of=checkpoint.origin,
+            )
+            return self._add(again, file_names, limit)
+
+    def save(self, document: Document) -> None:
+        with self._turn() as file_names:
+            name = names.state_file(self.session_id)
+            self._write(name, document.at(self._time(file_names)))
+            log.debug("saved the state of %s", self.session_id)
+
+    # inside a turn
+
+    @contextmanager
+    def _turn(self) -> Iterator[list[str]]:
+        """Be the only writer of the session; gives the directory's file names.
+
+        An unfinished file that is there now belongs to a writer that died, for it would hold
+        the lock otherwise.
+        """
+        try:
+            with held(self.path / names.lock_file(self.session_id), self._patience):
+                file_names = self._names()
+                for name in file_names:
+                    if names.is_unfinished(name, self.session_id):
+                        log.warning("removed %s, left by an interrupted write", self.path / name)
+                        durable.remove(self.path / name)
+                yield file_names
+        except OSError as error:
+            raise from_os_error(error, f"writing the session {self.session_id}") from error
+
+    def _time(self, file_names: list[str]) -> datetime:
+        """The clock's time, but later than every file of the session, readable or not."""
+        past = [names.time_of(stamp) for stamp in self._stamps(file_names)]
+        last = max((each for each in [*past, self._saved_time()] if each), default=None)
+        return moment.after(last, self._clock())
+
+    def _saved_time(self) -> datetime | None:
+        try:
+            saved = self.saved()
+            return saved.time if saved else None
+        except (Unsupported, BadInput) as error:
+            log.warning("the saved state of %s has no usable time: %s", self.session_id, error)
+            return None
+
+    def _add(self, document: Document, file_names: list[str], limit: int) -> StateCheckpoint:
+        present = self._list(file_names)
+        when = self._time(file_names)
+        document = document.at(when)
+        stamp = names.stamp(when)
+        name = names.checkpoint_file(self.session_id, stamp)
+        self._write(name, document)
+        made = self._remember(name, stamp, document)
+        log.info("checkpoint %s of %s: %s", stamp, self.session_id, document.reason)
+        for old in surplus([made, *present], limit):
+            # The new one is durable. An old one that stays is untidy, not an error.
+            if old.path and durable.remove(old.path):
+                log.debug("removed checkpoint %s of %s", old.id, self.session_id)
+        return made
+
+    def _write(self, name: str, document: Document) -> None:
+        unfinished = self.path / names.unfinished(name)
+        durable.write(self.path / name, documents.to_bytes(document), unfinished)
+
+    # files
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise from_os_error(error, "reading the directory of checkpoints") from error
+
+    def _stamps(self, file_names: list[str]) -> list[str]:
+        found = (names.stamp_in(name, self.session_id) for name in file_names)
+        return [stamp for stamp in found if stamp]
+
+    def _list(self, file_names: list[str]) -> list[StateCheckpoint]:
+        stamps = sorted(self._stamps(file_names), reverse=True)
+        present = [each for each in map(self._look, stamps) if each]
+        current = {names.checkpoint_file(self.session_id, stamp) for stamp in stamps}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in current}
+        return present
+
+    def _look(self, stamp: str) -> StateCheckpoint | None:
+        """What the file of that stamp is; None, with one warning, when it cannot be read."""
+        name = names.checkpoint_file(self.session_id, stamp)
+        try:
+            signs = _signs(self.path / name)
+        except FileNotFoundError:
+            return None  # somebody else let go of it since the directory was read
+        seen = self._seen.get(name)
+        if seen is None or seen.signs != signs:
+            try:
+                document = self._load(name)
+            except (Corrupt, Unsupported) as error:
+                log.warning("ignored %s: %s", self.path / name, error)
+                document = None
+            if document is not None:
+                return self._remember(name, stamp, document)
+            seen = self._seen[name] = _Seen(signs, None)
+        return seen.checkpoint
+
+    def _remember(self, name: str, stamp: str, document: Document) -> StateCheckpoint:
+        path = self.path / name
+        signs = _signs(path)
+        taken = names.time_of(stamp)
+        if taken is None:
+            raise BadInput(f"not a stamp: {stamp!r}")
+        made = StateCheckpoint(
+            id=stamp,
+            session_id=self.session_id,
+            time=taken,
+            reason=document.reason,
+            stage=document.stage,
+            parent=document.parent,
+            rollback_of=document.rollback_of,
+            path=path,
+            size_bytes=signs[0],
+        )
+        self._seen[name] = _Seen(signs, made)
+        return made
+
+    def _load(self, name: str) -> Document | None:
+        try:
+            data = (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise from_os_error(error, "reading a checkpoint") from error
+        return documents.from_bytes(data, self.session_id)
+
+    def _state_path(self) -> Path:
+        return self.path / names.state_file(self.session_id)
+
+
+def _signs(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino

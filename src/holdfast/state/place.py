@@ -1,0 +1,59 @@
+"""Places: where the checkpoints of one session are kept. One contract, two kinds of place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from holdfast.state.document import Document
+from holdfast.state.lineage import StateCheckpoint
+
+Clock: TypeAlias = Callable[[], datetime]
+
+
+class Place(Protocol):
+    """The checkpoints of one session, and its saved state beside them.
+
+    Everything written is durable when the call returns. A document given to be written has no
+    time yet: the place gives it one that is later than all it has.
+    """
+
+    def checkpoints(self) -> list[StateCheckpoint]:
+        """Newest first. What cannot be read is left out, with a warning in the log."""
+        ...
+
+    def latest(self) -> tuple[StateCheckpoint, Document] | None:
+        """The newest checkpoint that can be read. Raises Unsupported for a newer version."""
+        ...
+
+    def read(self, checkpoint_id: str) -> Document:
+        """What a checkpoint holds. Raises NotFound, Corrupt or Unsupported."""
+        ...
+
+    def add(self, document: Document, *, limit: int) -> StateCheckpoint:
+        """Keep a checkpoint, then let go of those beyond the limit. Raises StorageFull.
+
+        A document without a parent gets the newest checkpoint of the place as its parent.
+        """
+        ...
+
+    def create(self, document: Document) -> StateCheckpoint:
+        """Keep the first checkpoint of a new session. Raises Conflict if it is not new."""
+        ...
+
+    def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
+        """Keep a new checkpoint with the content of an earlier one: a rollback."""
+        ...
+
+    def exists(self) -> bool:
+        """Is there anything of the session, readable or not?"""
+        ...
+
+    def save(self, document: Document) -> None:
+        """Replace the saved state."""
+        ...
+
+    def saved(self) -> Document | None:
+        """The saved state, if there is a readable one. Raises Unsupported for a newer version."""
+        ...

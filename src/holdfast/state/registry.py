@@ -1,0 +1,60 @@
+"""The registry: which directories hold states, so that a command can find them.
+
+One small file for each directory in `HOLDFAST_HOME/registry/state`, so that writers never have
+to agree. It is a convenience: a registry that cannot be written never stops a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.home import home as default_home
+
+log = logging.getLogger("holdfast.state")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One directory with the checkpoints of some sessions."""
+
+    directory: str
+    schema_version: int = 1
+
+
+def note(directory: Path, home: Path | None = None) -> None:
+    """Remember a directory. What goes wrong is logged."""
+    text = os.fspath(directory.absolute())
+    folder = _folder(home)
+    name = hashlib.sha256(os.fsencode(text)).hexdigest()[:32] + ".json"
+    if (folder / name).exists():
+        return
+    unfinished = folder / f".{name}.{os.getpid()}.tmp"
+    try:
+        data = msgspec.json.encode(Entry(directory=text))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished.write_bytes(data)
+        unfinished.rename(folder / name)
+    except (OSError, UnicodeEncodeError) as error:
+        log.warning("could not note %s in %s: %s", directory, folder, error)
+
+
+def directories(home: Path | None = None) -> list[Path]:
+    """The directories that were noted and still exist, sorted."""
+    found = set()
+    for file in _folder(home).glob("*.json"):
+        try:
+            entry = msgspec.json.decode(file.read_bytes(), type=Entry)
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("ignored %s: %s", file, error)
+            continue
+        if os.path.isdir(entry.directory):
+            found.add(Path(entry.directory))
+    return sorted(found)
+
+
+def _folder(home: Path | None) -> Path:
+    return (home or default_home()) / "registry" / "state"
