@@ -1,0 +1,1 @@
+"""Values and errors: the vocabulary every other package speaks. It does no I/O."""

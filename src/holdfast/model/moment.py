@@ -1,0 +1,51 @@
+"""Times: UTC, microseconds, RFC 3339, and never going backwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast.model.errors import BadInput
+
+_TICK = timedelta(microseconds=1)
+
+
+def now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(UTC)
+
+
+def after(last: datetime | None, clock: datetime) -> datetime:
+    """The clock's time, or last + 1 microsecond when the clock stands still or stepped back."""
+    return clock if last is None or clock > last else last + _TICK
+
+
+def to_text(time: datetime) -> str:
+    """RFC 3339 with microseconds: `2026-01-02T03:04:05.000006Z`."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    """Read RFC 3339; a time without a zone is UTC. Raises BadInput."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(
+            f"not a time: {text!r}", hint="RFC 3339, e.g. 2026-01-02T03:04:05Z"
+        ) from None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def to_micros(time: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    return (time - _EPOCH) // _TICK
+
+
+def from_micros(micros: int) -> datetime:
+    """The inverse of `to_micros`; raises BadInput outside the years 1 to 9999."""
+    try:
+        return _EPOCH + micros * _TICK
+    except OverflowError:
+        raise BadInput(f"not a time: {micros} microseconds") from None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

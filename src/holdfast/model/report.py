@@ -1,0 +1,71 @@
+"""Reports: what an operation did with each item, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["exact", "rebuilt", "placeholder", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What became of one item of a capture or a restore."""
+
+    name: str
+    outcome: Outcome
+    reason: str = ""
+    tier: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All items of a capture or a restore."""
+
+    items: tuple[Item, ...] = ()
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Report:
+        return cls(tuple(items))
+
+    @property
+    def complete(self) -> bool:
+        """True when every item came through without a placeholder or an omission."""
+        return all(item.outcome in ("exact", "rebuilt") for item in self.items)
+
+    def __getitem__(self, name: str) -> Item:
+        for item in self.items:
+            if item.name == name:
+                return item
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that `verify` found wrong: where, what, and which checkpoints suffer."""
+
+    where: str
+    what: str
+    affects: tuple[str, ...] = ()
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The result of `store.verify`."""
+
+    deep: bool
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    checkpoints: int = 0
+    chunks: int = 0
+    bytes_read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems

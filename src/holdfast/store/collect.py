@@ -1,0 +1,261 @@
+"""Collecting: giving back the space that nothing needs, beside writers and readers.
+
+The order makes it safe. A volume is condemned first: from then on no commit may refer to it, and
+writers that meant to store their chunks anew. Only then is it known for good which of its chunks
+are needed; those are copied, the log says where they went, and the file goes when no operation is
+left that began before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.store import retention, workers
+from holdfast.store.backend import Behind, VolumeInfo
+from holdfast.store.catalogue import Catalogue, Record, id_text
+from holdfast.store.chunks import Location
+from holdfast.store.contents import part_chunks
+from holdfast.store.entries import Condemn, Entry, Relocate, Upto, encode_entry
+from holdfast.store.frames import Frame, Signed, signed_message
+from holdfast.store.packs import PackWriter
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+_WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
+_FOLD_LOG = 4 * 1024 * 1024  # a log longer than this is folded
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What retention decided, for all subjects."""
+
+    kept: tuple[tuple[Checkpoint, str], ...]
+    removed: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """What a prune did, or would do. `pending_bytes` go when the operations in progress are over."""
+
+    kept: tuple[tuple[Checkpoint, str], ...]
+    removed: tuple[Checkpoint, ...]
+    reclaimed_bytes: int
+    pending_bytes: int
+    dry_run: bool = False
+
+
+def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
+    """Decide for each subject on its own."""
+    groups: dict[str, list[Checkpoint]] = {}
+    for record in now.records.values():
+        if only is None or record.commit.subject == only:
+            groups.setdefault(record.commit.subject, []).append(record.checkpoint())
+    kept: list[tuple[Checkpoint, str]] = []
+    removed: list[Checkpoint] = []
+    for subject, checkpoints in groups.items():
+        head = now.heads.get(subject)
+        decision = retention.decide(checkpoints, policy, id_text(head) if head else None, clock)
+        kept += decision.kept
+        removed += decision.removed
+    return PrunePlan(tuple(kept), tuple(removed))
+
+
+def estimate(store: Store, decided: PrunePlan) -> PruneReport:
+    """What executing the plan would free at least, without touching anything."""
+    now = store.catalogue
+    gone = {one.id for one in decided.removed}
+    staying = {
+        name
+        for record in now.records.values()
+        if id_text(record.commit.id) not in gone
+        for names in now.volumes(record)
+        for name in names
+    }
+    unneeded = [v for v in store.backend.volumes() if v.is_pack and v.name not in staying]
+    return PruneReport(
+        kept=decided.kept,
+        removed=decided.removed,
+        reclaimed_bytes=sum(volume.size for volume in unneeded),
+        pending_bytes=0,
+        dry_run=True,
+    )
+
+
+def execute(store: Store, decided: PrunePlan) -> PruneReport:
+    """Free what is dead, move what is alive out of what is mostly dead, fold the log."""
+    collector = _Collector(store)
+    collector.move_survivors()
+    reclaimed, pending = collector.delete()
+    return PruneReport(
+        kept=decided.kept,
+        removed=decided.removed,
+        reclaimed_bytes=max(0, reclaimed - collector.rewritten_bytes),
+        pending_bytes=pending,
+    )
+
+
+class _Collector:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
+        self.rewritten_bytes = 0
+
+    def move_survivors(self) -> None:
+        """Condemn dead and mostly dead volumes, and give their live chunks a new home."""
+        store = self._store
+        hold = store.backend.hold(store.catalogue.seq)
+        try:
+            now = store.refresh()
+            sealed = self._seal_log()
+            doomed = self._dead_packs(now) + self._sparse_packs(now) + sealed
+            doomed = [name for name in doomed if name not in now.condemned]
+            if doomed:
+                store.append(lambda now: _condemn(doomed, now))
+            unmoved = [name for name in store.catalogue.condemned if self._is_unmoved(name)]
+            if unmoved:
+                self._relocate(unmoved, hold.nonce)
+            if sealed:
+                self._snapshot()
+        finally:
+            hold.release()
+
+    def delete(self) -> tuple[int, int]:
+        """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
+        store = self._store
+        now = store.refresh()
+        alive = store.backend.active_nonces()
+        oldest = store.backend.oldest_hold()
+        live = now.live_volumes()
+        freed = pending = 0
+        for volume in store.backend.volumes():
+            if not volume.is_pack or volume.name in live:
+                continue
+            if volume.name not in now.named:
+                # Published by a writer that has not committed: dead if the writer is.
+                if volume.name[:8] not in alive and self._is_orphan(volume.name):
+                    freed += store.backend.delete(volume.name)
+                continue
+            if volume.name not in now.condemned:
+                continue
+            given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
+            if oldest is None or oldest >= given_up:
+                freed += store.backend.delete(volume.name)
+            else:
+                pending += volume.size
+        return freed + store.backend.trim(now.seq, live), pending
+
+    # -- choosing
+
+    def _dead_packs(self, now: Catalogue) -> list[bytes]:
+        live = now.live_volumes()
+        return [v.name for v in self._packs() if v.name in now.named and v.name not in live]
+
+    def _sparse_packs(self, now: Catalogue) -> list[bytes]:
+        live = now.live_volumes()
+        candidates = [v for v in self._packs() if v.name in live and v.name not in now.condemned]
+        if not candidates:
+            return []
+        wanted = self._wanted(now.records.values(), None)
+        sparse = []
+        for volume in candidates:
+            rows = self._store.library.rows(volume.name)
+            needed = sum(place.stored for chunk, place in rows if chunk in wanted)
+            if needed < _WORTH_MOVING * sum(place.stored for _, place in rows):
+                sparse.append(volume.name)
+        return sparse
+
+    def _seal_log(self) -> list[bytes]:
+        """Close the log's current segment when the log has grown long; returns all closed ones."""
+        store = self._store
+        logs = [v for v in store.backend.volumes() if not v.is_pack]
+        if sum(v.size for v in logs) < _FOLD_LOG:
+            return []
+        try:
+            store.backend.seal()
+        except Behind:
+            return []  # busy just now; the next prune will do it
+        return [volume.name for volume in logs]
+
+    def _packs(self) -> list[VolumeInfo]:
+        return [v for v in self._store.backend.volumes() if v.is_pack]
+
+    def _is_unmoved(self, name: bytes) -> bool:
+        return name in self._store.catalogue.live_volumes()
+
+    def _is_orphan(self, name: bytes) -> bool:
+        """Still not named by any commit, now that its writer is known to be gone."""
+        return name not in self._store.refresh().named
+
+    # -- moving
+
+    def _relocate(self, volumes: list[bytes], nonce: bytes) -> None:
+        store = self._store
+        dependents = store.catalogue.dependents(volumes)
+        wanted = self._wanted(dependents, set(volumes))
+        writer = PackWriter(store.backend, nonce, workers.writing())
+        homes: dict[bytes, bytes] = {}
+        moves: dict[bytes, set[bytes]] = {}
+        for volume in volumes:
+            targets = moves.setdefault(volume, set())
+            for chunk, place in store.library.rows(volume):
+                if chunk in wanted:
+                    if chunk not in homes:
+                        homes[chunk] = self._copy(writer, chunk, place)
+                    targets.add(homes[chunk])
+        writer.finish()
+        self.rewritten_bytes += writer.stored_bytes
+        for volume, targets in moves.items():
+            store.append(lambda now, v=volume, t=targets: _relocation(v, t, now))  # type: ignore[misc]
+
+    def _copy(self, writer: PackWriter, chunk: bytes, place: Location) -> bytes:
+        """Copy a chunk as it is stored. Damage is copied too, for verify to name, not hidden."""
+        stored = self._store.backend.read(place.volume, place.offset, place.stored)
+        aligned = place.codec == 0 and place.offset % 4096 == 0
+        return writer.add(chunk, place.codec, stored, place.plain, aligned=aligned).volume
+
+    def _wanted(self, records: Iterable[Record], volumes: set[bytes] | None) -> set[bytes]:
+        """The chunks these checkpoints need; with `volumes`, of the parts that touch one of them."""
+        wanted: set[bytes] = set()
+        for record in records:
+            if record.commit.parts_chunk:
+                wanted.add(record.commit.parts_chunk)
+            places = self._store.catalogue.volumes(record)
+            for part in self._store.part_records(record):
+                touched = {name for i in part.volumes for name in places[i]}
+                if volumes is not None and not touched & volumes:
+                    continue
+                key = (part.root, part.map)
+                if key not in self._chunks_of:
+                    chunks = part_chunks(self._store.library, part)
+                    self._chunks_of[key] = frozenset(chunks)
+                wanted |= self._chunks_of[key]
+        return wanted
+
+    def _snapshot(self) -> None:
+        """Write the log's content up to now as one file without bodies."""
+        store = self._store
+        now = store.refresh()
+        header = encode_entry(Upto(seq=now.seq))
+        key_id, mac = store.keyring.sign(signed_message(now.seq, header))
+        upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
+        frames: list[Frame] = [record.frame for record in now.records.values()] + now.others
+        store.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
+
+
+def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:
+    return Condemn(volumes=b"".join(volumes), time=now.last_time + 1), b""
+
+
+def _relocation(volume: bytes, targets: set[bytes], now: Catalogue) -> tuple[Entry, bytes]:
+    to = b"".join(sorted(targets))
+    return Relocate(volume=volume, to=to, time=moment.to_micros(moment.now())), b""
+
+
+def _moved_at(now: Catalogue, volume: bytes) -> list[int]:
+    return [seq for seq, _ in now.relocations.get(volume, ())]

@@ -1,0 +1,150 @@
+"""Comparing two checkpoints, by their maps: unchanged parts are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.store.blocks import LEAF_BLOCKS, PAGE
+from holdfast.store.catalogue import Record
+from holdfast.store.pageio import PageReader
+from holdfast.store.parts import PartRecord, split_ids
+from holdfast.store.streams import part_leaves
+from holdfast.store.structure import read_value
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+Change = Literal["added", "removed", "changed", "same"]
+
+
+class _Absent:
+    """Stands for a value that is not there; `None` is a value."""
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT = _Absent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartDiff:
+    """What became of one part. `changed_bytes` counts pages or pieces that are new."""
+
+    name: str
+    change: Change
+    size_before: int
+    size_after: int
+    changed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueChange:
+    """One place in a structure; `before` or `after` is ABSENT where there was or is nothing."""
+
+    part: str
+    path: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """What changed from one checkpoint to another."""
+
+    before: Checkpoint
+    after: Checkpoint
+    parts: tuple[PartDiff, ...]
+    values: tuple[ValueChange, ...]
+
+    @property
+    def same(self) -> bool:
+        return all(part.change == "same" for part in self.parts)
+
+
+def diff(store: Store, before: Record, after: Record) -> Diff:
+    """Compare part by part."""
+    old = {part.name: part for part in store.part_records(before)}
+    new = {part.name: part for part in store.part_records(after)}
+    parts: list[PartDiff] = []
+    values: list[ValueChange] = []
+    for name in sorted(old.keys() | new.keys()):
+        a, b = old.get(name), new.get(name)
+        parts.append(_part_diff(store, name, a, b))
+        if (a is None or a.split == "structure") and (b is None or b.split == "structure"):
+            left = ABSENT if a is None else read_value(a.root, store.library.get)
+            right = ABSENT if b is None else read_value(b.root, store.library.get)
+            values += compare_values(name, left, right)
+    return Diff(
+        before=before.checkpoint(),
+        after=after.checkpoint(),
+        parts=tuple(parts),
+        values=tuple(values),
+    )
+
+
+def _part_diff(store: Store, name: str, a: PartRecord | None, b: PartRecord | None) -> PartDiff:
+    change: Change
+    if a is None or b is None:
+        change = "added" if a is None else "removed"
+        changed = (b or a).size  # type: ignore[union-attr]
+    elif a.root == b.root and a.size == b.size:
+        change, changed = "same", 0
+    else:
+        change, changed = "changed", _changed_bytes(store, a, b)
+    return PartDiff(
+        name=name,
+        change=change,
+        size_before=a.size if a else 0,
+        size_after=b.size if b else 0,
+        changed_bytes=changed,
+    )
+
+
+def _changed_bytes(store: Store, a: PartRecord, b: PartRecord) -> int:
+    paged = ("pages", "segment")
+    if a.split in paged and b.split in paged:
+        return sum(_changed_pages(store, a, b)) * PAGE
+    if a.split == "structure" or b.split == "structure" or a.split in paged or b.split in paged:
+        return b.size
+    known = {chunk for leaf in part_leaves(store.library, a) for chunk in split_ids(leaf.ids)}
+    return sum(
+        length
+        for leaf in part_leaves(store.library, b)
+        for chunk, length in zip(split_ids(leaf.ids), leaf.lengths, strict=True)
+        if chunk not in known
+    )
+
+
+def _changed_pages(store: Store, a: PartRecord, b: PartRecord) -> Iterator[int]:
+    """Per block of b: how many pages point elsewhere than in a."""
+    old, new = PageReader(store.library, a), PageReader(store.library, b)
+    for block in range(new.block_count):
+        if block >= old.block_count:
+            yield -(-new.block_size(block) // PAGE)
+        elif old.hash(block) != new.hash(block):
+            at = block % LEAF_BLOCKS
+            before = old.table(block // LEAF_BLOCKS).page_places(at)
+            after = new.table(block // LEAF_BLOCKS).page_places(at)
+            yield sum(x != y for x, y in zip(before, after, strict=True))
+
+
+def compare_values(part: str, before: Any, after: Any, path: str = "") -> Iterator[ValueChange]:
+    """Every place where two JSON-like values differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            step = f"{path}.{key}" if path else str(key)
+            yield from compare_values(part, before.get(key, ABSENT), after.get(key, ABSENT), step)
+    elif isinstance(before, list) and isinstance(after, list):
+        for i in range(max(len(before), len(after))):
+            left = before[i] if i < len(before) else ABSENT
+            right = after[i] if i < len(after) else ABSENT
+            yield from compare_values(part, left, right, f"{path}[{i}]")
+    elif type(before) is not type(after) or before != after:
+        # NaN differs from itself; the same NaN on both sides is no change.
+        if before != before and after != after:
+            return
+        yield ValueChange(part=part, path=path, before=before, after=after)

@@ -1,0 +1,333 @@
+"""Drafts: checkpoints in the making. Nothing of a draft exists for others until `commit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import uuid_utils
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint, Split
+from holdfast.model.errors import BadInput, NotFound, UsageError
+from holdfast.model.subject import Subject
+from holdfast.store import content, workers
+from holdfast.store.catalogue import Catalogue, Record
+from holdfast.store.chunks import Location
+from holdfast.store.contents import part_chunks
+from holdfast.store.entries import HERE, Commit, Verb
+from holdfast.store.pageio import PageReader, PageWriter
+from holdfast.store.parts import (
+    INLINE_LEAF,
+    INLINE_PARTS,
+    PIECES,
+    PartRecord,
+    Pieces,
+    check_part_name,
+    digest,
+    encode_parts,
+    encode_pieces,
+    pieces_root,
+)
+from holdfast.store.sink import Sink
+from holdfast.store.sources import Source, windows
+from holdfast.store.structure import write_value
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+_PIECE = 1024 * 1024  # pieces of a `whole` part
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A part of the draft: what will stand in the commit, and the chunks it needs."""
+
+    record: PartRecord
+    chunks: set[bytes] = field(default_factory=set)
+    kept_in: tuple[bytes, ...] = ()  # volumes, for a part taken over as it is
+
+
+class Draft:
+    """A checkpoint being written. Use it as a context manager: leaving without `commit` discards it."""
+
+    def __init__(
+        self,
+        store: Store,
+        subject: Subject,
+        parent: Record | None,
+        *,
+        reason: str,
+        stage: str | None,
+        tags: Mapping[str, str],
+        verb: Verb = "checkpoint",
+        rollback_of: bytes | None = None,
+    ) -> None:
+        self._store = store
+        self._subject = subject
+        self._parent = parent
+        self._reason = reason
+        self._stage = stage
+        self._tags = dict(tags)
+        self._verb = verb
+        self._rollback_of = rollback_of
+        self._pieces: dict[str, _Piece] = {}
+        self._done = False
+        self._hold = store.backend.hold(store.catalogue.seq)
+        try:
+            self._began = store.refresh().seq
+            store.library.learn(store.catalogue.named)
+        except BaseException:
+            self._hold.release()
+            raise
+        self._sink = Sink(store.backend, store.library.index, self._usable, self._hold.nonce)
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    def put(
+        self, name: str, source: Source | Any, split: Split = "whole", *, skew: int = 0
+    ) -> None:
+        """Add a part. For `structure` the source is a JSON-like value, for all others bytes: a
+        buffer, a Path, a binary file, or an iterable of buffers. `skew` is the offset of the first
+        byte within its memory page. Raises BadInput; the draft can go on without the part."""
+        self._check_open()
+        check_part_name(name)
+        if name in self._pieces:
+            raise BadInput(f"the draft has a part {name!r} already")
+        if not 0 <= skew < 4096:
+            raise BadInput(f"a skew is an offset within a page, not {skew}")
+        if split in ("pages", "segment"):
+            piece = self._put_pages(name, source, split, skew)
+        elif split == "structure":
+            piece = self._put_value(name, source)
+        elif split in ("whole", "content"):
+            piece = self._put_pieces(name, source, split)
+        else:
+            raise UsageError(f"unknown split {split!r}")
+        self._pieces[name] = piece
+
+    def keep(self, name: str, *, of: Record | None = None) -> None:
+        """Take a part over from the parent (or another checkpoint) without giving its bytes."""
+        self._check_open()
+        source = of or self._parent
+        if source is None:
+            raise NotFound(f"there is no parent to keep {name!r} of")
+        if name in self._pieces:
+            raise BadInput(f"the draft has a part {name!r} already")
+        record = self._store.part_record(source, name)
+        volumes = self._store.catalogue.volumes(source)
+        kept_in = tuple(v for i in record.volumes for v in volumes[i])
+        self._pieces[name] = _Piece(record, kept_in=kept_in)
+
+    def commit(self) -> Checkpoint:
+        """Make it a checkpoint: durable when this returns, and the head of its subject."""
+        self._check_open()
+        checkpoint = uuid_utils.uuid7().bytes
+        try:
+            now = self._store.append(lambda now: self._entry(now, checkpoint))
+        finally:
+            self.discard()
+        return now.record(checkpoint).checkpoint()
+
+    def discard(self) -> None:
+        """Give up whatever was not committed; may be called twice."""
+        if not self._done:
+            self._done = True
+            self._sink.discard()
+            self._hold.release()
+
+    # -- parts
+
+    def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> _Piece:
+        library = self._store.library
+        base = None
+        if self._parent is not None:
+            before = self._store.find_part(self._parent, name)
+            if before is not None and before.split in ("pages", "segment") and before.skew == skew:
+                base = PageReader(library, before)
+        writer = PageWriter(self._sink, library, base, aligned=split == "segment")
+        total, root, leaves, used = writer.write(windows(source, skew))
+        size = max(0, total - skew)
+        return self._mapped(name, size, split, root, skew, leaves, used)
+
+    def _put_pieces(self, name: str, source: Source, split: Split) -> _Piece:
+        ids: list[bytes] = []
+        lengths: list[int] = []
+        running = []
+        for data in _cut(source, split):
+            lengths.append(len(data))
+            running.append(workers.compute().submit(self._sink.put, data))
+            if len(running) > 8 * workers.count():
+                ids.append(running.pop(0).result())
+        ids += [future.result() for future in running]
+        root = pieces_root(zip(ids, lengths, strict=True))
+        leaves = [
+            encode_pieces(Pieces(b"".join(ids[i : i + PIECES]), tuple(lengths[i : i + PIECES])))
+            for i in range(0, len(ids), PIECES)
+        ]
+        return self._mapped(name, sum(lengths), split, root, 0, leaves, set(ids))
+
+    def _put_value(self, name: str, value: Any) -> _Piece:
+        used: set[bytes] = set()
+
+        def put(data: bytes) -> bytes:
+            chunk = self._sink.put(data)
+            used.add(chunk)
+            return chunk
+
+        root, size = write_value(value, put)
+        return self._mapped(name, size, "structure", root, 0, [], used)
+
+    def _mapped(
+        self,
+        name: str,
+        size: int,
+        split: Split,
+        root: bytes,
+        skew: int,
+        leaves: list[bytes],
+        used: set[bytes],
+    ) -> _Piece:
+        inline = len(leaves) == 1 and len(leaves[0]) <= INLINE_LEAF
+        if inline:
+            packed = leaves[0]
+        else:
+            ids = [self._sink.put(leaf) for leaf in leaves]
+            used = used.union(ids)
+            packed = b"".join(ids)
+        record = PartRecord(
+            name=name,
+            size=size,
+            split=split,
+            root=root,
+            skew=skew,
+            inline=inline,
+            map=packed,
+            volumes=(),
+        )
+        return _Piece(record, used)
+
+    # -- committing
+
+    def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
+        """The commit as it must read on top of the log as it is now."""
+        self._rescue(now)
+        self._sink.settle(256 * len(self._pieces))
+        volumes: dict[bytes, int] = {}
+        parts = [self._placed(piece, volumes) for piece in self._pieces.values()]
+        listed = encode_parts(parts)
+        parts_chunk = b""
+        if len(listed) > INLINE_PARTS:
+            parts_chunk = self._sink.put(listed)
+            volumes.setdefault(self._volume(parts_chunk), len(volumes))
+            listed = b""
+        self._sink.finish()
+        inline = self._sink.inline
+        before = now.heads.get(str(self._subject))
+        time = max(moment.to_micros(moment.now()), now.last_time + 1)
+        parents = () if self._parent is None else (self._parent.commit.id,)
+        commit = Commit(
+            id=checkpoint,
+            subject=str(self._subject),
+            parents=parents,
+            reason=self._reason,
+            stage=self._stage,
+            time=time,
+            tags=self._tags,
+            digest=digest(
+                checkpoint=checkpoint,
+                subject=str(self._subject),
+                parents=parents,
+                reason=self._reason,
+                stage=self._stage,
+                time=time,
+                tags=self._tags,
+                rollback_of=self._rollback_of,
+                parts=parts,
+            ),
+            size=sum(part.size for part in parts),
+            stored=self._sink.stored_bytes,
+            part_count=len(parts),
+            parts=listed,
+            parts_chunk=parts_chunk,
+            volumes=b"".join(volumes),
+            chunk_ids=b"".join(chunk.id for chunk in inline),
+            chunk_sizes=tuple(n for c in inline for n in (len(c.stored), c.plain, c.codec)),
+            verb=self._verb,
+            before=before,
+            rollback_of=self._rollback_of,
+        )
+        return commit, b"".join(chunk.stored for chunk in inline)
+
+    def _placed(self, piece: _Piece, volumes: dict[bytes, int]) -> PartRecord:
+        needed = {self._volume(chunk) for chunk in piece.chunks} | set(piece.kept_in)
+        numbers = tuple(volumes.setdefault(name, len(volumes)) for name in sorted(needed))
+        record = piece.record
+        return PartRecord(
+            name=record.name,
+            size=record.size,
+            split=record.split,
+            root=record.root,
+            skew=record.skew,
+            inline=record.inline,
+            map=record.map,
+            volumes=numbers,
+        )
+
+    def _volume(self, chunk: bytes) -> bytes:
+        return self._sink.volume(chunk) or HERE
+
+    def _rescue(self, now: Catalogue) -> None:
+        """Store anew what we meant to refer to, where its volume was given up meanwhile.
+
+        Our hold keeps the file itself in place until we are done.
+        """
+        library = self._store.library
+        for chunk, place in self._sink.unusable():
+            self._sink.rescue(chunk, library.read(place))
+        for piece in self._pieces.values():
+            if any(not self._volume_usable(name, now) for name in piece.kept_in):
+                piece.chunks = set(part_chunks(library, piece.record))
+                piece.kept_in = ()
+                self._sink.refer(piece.chunks, library.get)
+
+    def _usable(self, place: Location) -> bool:
+        return self._volume_usable(place.volume, self._store.catalogue)
+
+    def _volume_usable(self, volume: bytes, now: Catalogue) -> bool:
+        return now.is_usable(volume, self._began)
+
+    def _check_open(self) -> None:
+        if self._done:
+            raise UsageError("this draft is finished", hint="begin a new one with store.draft()")
+
+
+def _cut(source: Source, split: Split) -> Iterator[bytes]:
+    """The pieces of a `whole` or `content` part, as bytes of their own."""
+    if split == "whole":
+        for fetch in windows(source, size=_PIECE):
+            yield bytes(fetch())
+        return
+    pending = b""
+    for fetch in windows(source):
+        pending += bytes(fetch())
+        start = 0
+        for end in content.cut(memoryview(pending), final=False):
+            yield pending[start:end]
+            start = end
+        pending = pending[start:]
+    start = 0
+    for end in content.cut(memoryview(pending), final=True):
+        yield pending[start:end]
+        start = end

@@ -1,0 +1,152 @@
+"""Keys: who signed an entry, and whether we know them. Keys live outside the store.
+
+`HOLDFAST_KEY` (hex) or `HOLDFAST_KEY_FILE` give a key shared by machines; otherwise
+`HOLDFAST_HOME/key` is used and made on first use. Keys that were imported lie in
+`HOLDFAST_HOME/keys/` and are only used to recognise what others signed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blake3 import blake3
+
+from holdfast.model.errors import BadInput, Conflict, from_os_error
+from holdfast.model.home import home
+from holdfast.store.disk import Disk
+
+KEY_SIZE = 32
+ID_SIZE = 8
+UNSIGNED = bytes(ID_SIZE)
+NO_MAC = bytes(32)
+_SIGNING = "holdfast store v1 signing"
+_KEY_ID = "holdfast store v1 key id"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A secret of 32 bytes. Its id may be shown; the secret may not."""
+
+    secret: bytes = field(repr=False)
+    id: bytes = field(init=False)
+    _signing: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_SIZE:
+            raise BadInput(f"a key has {KEY_SIZE} bytes, this one has {len(self.secret)}")
+        signing = blake3(self.secret, derive_key_context=_SIGNING).digest()
+        key_id = blake3(self.secret, derive_key_context=_KEY_ID).digest()[:ID_SIZE]
+        object.__setattr__(self, "_signing", signing)
+        object.__setattr__(self, "id", key_id)
+
+    @classmethod
+    def generate(cls) -> Key:
+        return cls(secrets.token_bytes(KEY_SIZE))
+
+    @classmethod
+    def from_text(cls, text: str) -> Key:
+        """Read 64 hex digits; raises BadInput."""
+        try:
+            return cls(bytes.fromhex(text.strip()))
+        except ValueError:
+            raise BadInput("a key is written as 64 hex digits") from None
+
+    def to_text(self) -> str:
+        return self.secret.hex()
+
+    def mac(self, message: bytes) -> bytes:
+        return blake3(message, key=self._signing).digest()
+
+
+class Keyring:
+    """The key we sign with, and the keys whose signatures we accept."""
+
+    def __init__(self, signing: Key | None, known: Iterable[Key] = ()) -> None:
+        self.signing = signing
+        self._known = {key.id: key for key in known}
+        if signing is not None:
+            self._known[signing.id] = signing
+
+    def sign(self, message: bytes) -> tuple[bytes, bytes]:
+        """The key's id and the MAC; zeros when there is no key."""
+        if self.signing is None:
+            return UNSIGNED, NO_MAC
+        return self.signing.id, self.signing.mac(message)
+
+    def knows(self, key_id: bytes) -> bool:
+        return key_id in self._known
+
+    def accepts(self, key_id: bytes, mac: bytes, message: bytes) -> bool:
+        """True when the MAC is right under a known key."""
+        key = self._known.get(key_id)
+        return key is not None and hmac.compare_digest(mac, key.mac(message))
+
+
+def load_keyring(environ: Mapping[str, str] = os.environ, disk: Disk | None = None) -> Keyring:
+    """The keyring that the environment and HOLDFAST_HOME describe; makes the key on first use."""
+    folder = home(environ)
+    if text := environ.get("HOLDFAST_KEY"):
+        signing = Key.from_text(text)
+    elif path := environ.get("HOLDFAST_KEY_FILE"):
+        signing = _read(Path(path))
+    else:
+        signing = _read_or_make(folder / "key", disk or Disk())
+    imported = folder / "keys"
+    known = [_read(path) for path in sorted(imported.glob("*.key"))] if imported.is_dir() else []
+    return Keyring(signing, known)
+
+
+def import_key(key: Key, environ: Mapping[str, str] = os.environ) -> Path:
+    """Accept another machine's signatures from now on."""
+    folder = home(environ) / "keys"
+    path = folder / f"{key.id.hex()}.key"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_new(path, key, Disk())
+    except FileExistsError:
+        raise Conflict(f"key {key.id.hex()} was imported before") from None
+    except OSError as error:
+        raise from_os_error(error, "importing a key") from error
+    return path
+
+
+def _read(path: Path) -> Key:
+    try:
+        return Key.from_text(path.read_text("ascii"))
+    except OSError as error:
+        raise from_os_error(error, "reading a key") from error
+    except UnicodeDecodeError:
+        raise BadInput(f"not a key file: {path}") from None
+
+
+def _read_or_make(path: Path, disk: Disk) -> Key:
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_new(path, Key.generate(), disk)
+    except FileExistsError:
+        return _read(path)  # another process made it first
+    except OSError as error:
+        raise from_os_error(error, "making the key") from error
+    return _read(path)
+
+
+def _write_new(path: Path, key: Key, disk: Disk) -> None:
+    """Write a key file that nobody else can read, whole or not at all, never over another."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, key.to_text().encode() + b"\n")
+        disk.sync_file(fd, "key data")
+    finally:
+        os.close(fd)
+    try:
+        os.link(draft, path)
+    finally:
+        draft.unlink()
+    disk.sync_directory(path.parent, "key name")

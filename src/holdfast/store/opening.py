@@ -1,0 +1,52 @@
+"""Opening: from what somebody writes as a store's address to a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.model.errors import BadInput, Unsupported
+from holdfast.model.home import default_store_url
+from holdfast.store.backend import Backend
+from holdfast.store.keys import Keyring, load_keyring
+from holdfast.store.local import LocalBackend
+from holdfast.store.memory import MemoryBackend
+from holdfast.store.store import Store
+
+
+def open_store(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    create: bool = True,
+    keyring: Keyring | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Store:
+    """Open a store: a directory, `file://...` or `memory://`; None means HOLDFAST_STORE or the default.
+
+    Raises NotFound when `create` is false and there is none, Denied, Corrupt or Unsupported.
+    """
+    address = os.fspath(url) if url is not None else default_store_url(environ)
+    return Store(open_backend(address, create=create), keyring or load_keyring(environ))
+
+
+def open_backend(address: str, *, create: bool = True) -> Backend:
+    """The place that an address names."""
+    if not address:
+        raise BadInput("an empty store address", hint="give a directory or memory://")
+    if "://" not in address:
+        return LocalBackend(Path(address).expanduser().absolute(), create=create)
+    parts = urlsplit(address)
+    if parts.scheme == "memory":
+        return MemoryBackend(parts.netloc)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise BadInput(
+                f"{address!r} names another machine", hint="file:///path has three slashes"
+            )
+        return LocalBackend(Path(unquote(parts.path)), create=create)
+    raise Unsupported(
+        f"stores of the kind {parts.scheme}:// are not supported",
+        hint="use a directory, file:// or memory://",
+    )

@@ -1,0 +1,91 @@
+"""References: what people write to mean a checkpoint. Pure, over the catalogue.
+
+An id, a short id (4 or more hex digits of the digest), a subject (its head), a tag; and any of
+these followed by `~` or `~N` for an ancestor.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.model.checkpoint import SHORT, Checkpoint
+from holdfast.model.errors import BadInput, NotFound
+from holdfast.model.subject import Subject
+from holdfast.store.catalogue import Catalogue, Record, id_bytes, id_text
+
+_HEX = re.compile(r"[0-9a-fA-F]{4,64}")
+_ANCESTOR = re.compile(r"(.+?)((?:~[0-9]*)+)")
+_SHOWN = 5
+
+
+def resolve(catalogue: Catalogue, reference: str | Checkpoint) -> Record:
+    """The checkpoint that is meant; raises NotFound or BadInput."""
+    if isinstance(reference, Checkpoint):
+        found = id_bytes(reference.id)
+        if found is None:
+            raise BadInput(f"not a checkpoint id: {reference.id!r}")
+        return catalogue.record(found)
+    steps = 0
+    base = reference
+    if match := _ANCESTOR.fullmatch(reference):
+        base = match[1]
+        steps = sum(int(step or "1") for step in match[2].split("~")[1:])
+    record = _base(catalogue, base)
+    for taken in range(steps):
+        if not record.commit.parents:
+            raise NotFound(
+                f"{reference!r} goes back further than there is",
+                hint=f"{base} has {taken} ancestor{'' if taken == 1 else 's'}",
+            )
+        record = catalogue.record(record.commit.parents[0])
+    return record
+
+
+def _base(catalogue: Catalogue, text: str) -> Record:
+    if "/" in text:
+        subject = Subject.parse(text)
+        head = catalogue.head(str(subject))
+        if head is None:
+            known = str(subject) in catalogue.heads
+            raise NotFound(
+                f"{subject} has no checkpoint" if known else f"there is no subject {subject}",
+                hint="`holdfast list` shows what there is",
+            )
+        return head
+    if (found := id_bytes(text)) is not None:
+        return catalogue.record(found)
+    for record in catalogue.newest_first():
+        if text in record.tags:
+            return record
+    if _HEX.fullmatch(text):
+        return _short(catalogue, text.lower())
+    raise NotFound(
+        f"nothing is called {text!r}",
+        hint="give an id, a short id, a subject such as session/analysis, or a tag",
+    )
+
+
+def _short(catalogue: Catalogue, prefix: str) -> Record:
+    found = [r for r in catalogue.newest_first() if r.commit.digest.hex().startswith(prefix)]
+    if not found:
+        raise NotFound(f"no checkpoint begins with {prefix}", hint="`holdfast list` shows them")
+    if len(found) > 1:
+        longer = ", ".join(r.commit.digest.hex()[: SHORT + 4] for r in found[:_SHOWN])
+        raise BadInput(f"{prefix} could be any of {len(found)} checkpoints: {longer}")
+    return found[0]
+
+
+def rollback_target(catalogue: Catalogue, subject: str) -> Record:
+    """Where a plain rollback goes: the head's parent, or the parent of what it last went to."""
+    head = catalogue.head(subject)
+    if head is None:
+        raise NotFound(f"{subject} has no checkpoint to go back from")
+    base = head
+    while base.commit.rollback_of is not None:
+        base = catalogue.record(base.commit.rollback_of)
+    if not base.commit.parents:
+        raise NotFound(
+            f"{subject} is at its first checkpoint ({id_text(base.commit.id)})",
+            hint="give the checkpoint to go to",
+        )
+    return catalogue.record(base.commit.parents[0])

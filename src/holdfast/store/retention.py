@@ -1,0 +1,273 @@
+"""Retention: which checkpoints to keep. Pure: checkpoints and a time in, reasons out.
+
+Policies combine: `Last(10) | Daily(7)` keeps what either wants, `... & MaxBytes(n)` only what both
+want. Whatever a policy says, the newest checkpoint, the head and pinned ones are kept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput
+
+Reasons = dict[str, str]  # checkpoint id: why it is kept
+
+
+class Policy(ABC):
+    """Says which checkpoints of one subject to keep, and why."""
+
+    @abstractmethod
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        """Those to keep, each with a reason."""
+
+    def __or__(self, other: Policy) -> Policy:
+        return Either(self, other)
+
+    def __and__(self, other: Policy) -> Policy:
+        return Both(self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Either(Policy):
+    """What one of two policies wants."""
+
+    a: Policy
+    b: Policy
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        a, b = self.a.keep(newest_first, now), self.b.keep(newest_first, now)
+        return {one: ", ".join(r[one] for r in (a, b) if one in r) for one in {**a, **b}}
+
+
+@dataclass(frozen=True, slots=True)
+class Both(Policy):
+    """What two policies agree on."""
+
+    a: Policy
+    b: Policy
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        a, b = self.a.keep(newest_first, now), self.b.keep(newest_first, now)
+        return {one: f"{why} and {b[one]}" for one, why in a.items() if one in b}
+
+
+@dataclass(frozen=True, slots=True)
+class Last(Policy):
+    """The newest N."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_positive("last", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        return {one.id: f"one of the last {self.count}" for one in newest_first[: self.count]}
+
+
+@dataclass(frozen=True, slots=True)
+class Within(Policy):
+    """Everything not older than a time span."""
+
+    span: timedelta
+
+    def __post_init__(self) -> None:
+        _check_positive("within", self.span.total_seconds())
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        return {
+            one.id: f"within {self.span}" for one in newest_first if now - one.time <= self.span
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Every(Policy):
+    """The newest of each interval of so many seconds, as far back as there are any."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_positive("every", self.seconds)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        slot = lambda one: int(one.time.timestamp() // self.seconds)  # noqa: E731
+        return _newest_of_each(newest_first, slot, None, f"every {self.seconds:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Hourly(Policy):
+    """The newest of each of the last N hours that have one."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_positive("hourly", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        slot = lambda one: (one.time.date(), one.time.hour)  # noqa: E731
+        return _newest_of_each(newest_first, slot, self.count, "hourly")
+
+
+@dataclass(frozen=True, slots=True)
+class Daily(Policy):
+    """The newest of each of the last N days that have one."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_positive("daily", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        return _newest_of_each(newest_first, lambda one: one.time.date(), self.count, "daily")
+
+
+@dataclass(frozen=True, slots=True)
+class Weekly(Policy):
+    """The newest of each of the last N ISO weeks that have one."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_positive("weekly", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        slot = lambda one: one.time.isocalendar()[:2]  # noqa: E731
+        return _newest_of_each(newest_first, slot, self.count, "weekly")
+
+
+@dataclass(frozen=True, slots=True)
+class Best(Policy):
+    """The N with the highest (or lowest) number in a tag; those without the tag do not count."""
+
+    count: int
+    tag: str
+    lowest: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive("best", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        scored = [
+            (score, one) for one in newest_first if (score := _score(one, self.tag)) is not None
+        ]
+        scored.sort(key=lambda pair: pair[0], reverse=not self.lowest)
+        word = "lowest" if self.lowest else "highest"
+        return {one.id: f"{self.count} {word} {self.tag}" for _, one in scored[: self.count]}
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged(Policy):
+    """Everything that has a tag."""
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        return {one.id: "tagged" for one in newest_first if one.tags}
+
+
+@dataclass(frozen=True, slots=True)
+class ForReason(Policy):
+    """The newest N that were made for a reason."""
+
+    reason: str
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_positive("for reason", self.count)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        made = [one for one in newest_first if one.reason == self.reason]
+        return {one.id: f"last {self.count} for {self.reason!r}" for one in made[: self.count]}
+
+
+@dataclass(frozen=True, slots=True)
+class MaxBytes(Policy):
+    """The newest whose added bytes together fit into a budget."""
+
+    budget: int
+
+    def __post_init__(self) -> None:
+        _check_positive("max bytes", self.budget)
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        kept: Reasons = {}
+        used = 0
+        for one in newest_first:
+            used += one.stored_bytes
+            if used > self.budget:
+                break
+            kept[one.id] = f"within {self.budget} bytes"
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to keep, with reasons, and what to remove; both newest first."""
+
+    kept: tuple[tuple[Checkpoint, str], ...]
+    removed: tuple[Checkpoint, ...]
+
+
+def decide(
+    checkpoints: Sequence[Checkpoint], policy: Policy, head: str | None, now: datetime
+) -> Decision:
+    """Apply a policy to the checkpoints of one subject."""
+    newest_first = sorted(checkpoints, key=lambda one: one.sequence, reverse=True)
+    wanted = policy.keep(newest_first, now)
+    kept: list[tuple[Checkpoint, str]] = []
+    removed: list[Checkpoint] = []
+    for position, one in enumerate(newest_first):
+        always = [
+            why
+            for why, holds in (
+                ("newest", position == 0),
+                ("head", one.id == head),
+                ("pinned", one.pinned),
+            )
+            if holds
+        ]
+        why = ", ".join([*always, *([wanted[one.id]] if one.id in wanted else [])])
+        if why:
+            kept.append((one, why))
+        else:
+            removed.append(one)
+    return Decision(tuple(kept), tuple(removed))
+
+
+class _Slot(Protocol):
+    def __eq__(self, other: object) -> bool: ...
+
+
+def _newest_of_each(
+    newest_first: Sequence[Checkpoint],
+    slot: Callable[[Checkpoint], _Slot],
+    limit: int | None,
+    why: str,
+) -> Reasons:
+    kept: Reasons = {}
+    last: _Slot | None = None
+    for one in newest_first:
+        if limit is not None and len(kept) >= limit:
+            break
+        if (found := slot(one)) != last:
+            kept[one.id] = why
+            last = found
+    return kept
+
+
+def _score(one: Checkpoint, tag: str) -> float | None:
+    try:
+        score = float(one.tags[tag])
+    except (KeyError, ValueError):
+        return None
+    return score if score == score else None  # a NaN is no score
+
+
+def _check_positive(what: str, value: float) -> None:
+    if value <= 0:
+        raise BadInput(f"retention: {what} must be more than 0, not {value:g}")
+
+
+DEFAULT: Policy = Last(50) | Tagged()

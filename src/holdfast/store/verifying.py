@@ -1,0 +1,212 @@
+"""Verifying: whether everything the log promises is there, byte for byte if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import Corrupt, HoldfastError
+from holdfast.model.report import Problem, Verification
+from holdfast.store.backend import VolumeInfo
+from holdfast.store.blocks import LEAF_BLOCKS, pages_root
+from holdfast.store.catalogue import Catalogue, Record, id_text
+from holdfast.store.chunks import Location, chunk_id
+from holdfast.store.contents import part_chunks
+from holdfast.store.packs import BLOCK, check_head, read_table
+from holdfast.store.pageio import PageReader
+from holdfast.store.parts import PartRecord, digest, pieces_root, split_ids
+from holdfast.store.streams import part_leaves
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+Progress = Callable[[int, int], None]
+
+
+def verify(store: Store, deep: bool, progress: Progress | None) -> Verification:
+    """Look at the log, at every checkpoint's parts, and with `deep` at every stored byte."""
+    return _Inspection(store, deep, progress).run()
+
+
+class _Inspection:
+    def __init__(self, store: Store, deep: bool, progress: Progress | None) -> None:
+        self._store = store
+        self._deep = deep
+        self._progress = progress
+        self._problems: list[Problem] = []
+        self._notes: list[str] = []
+        self._chunks = 0
+        self._bytes = 0
+        self._seen: set[tuple[bytes, bytes]] = set()
+
+    def run(self) -> Verification:
+        store = self._store
+        hold = store.backend.hold(store.catalogue.seq)
+        try:
+            store.library.index.forget_damage()
+            now = store.refresh()
+            self._look_at_log(now)
+            volumes = {volume.name: volume for volume in store.backend.volumes()}
+            self._look_at_volumes(now, volumes)
+            for record in list(now.records.values()):
+                self._look_at_checkpoint(now, record, volumes)
+        finally:
+            hold.release()
+        return Verification(
+            deep=self._deep,
+            problems=tuple(self._problems),
+            notes=tuple(self._notes),
+            checkpoints=len(now.records),
+            chunks=self._chunks,
+            bytes_read=self._bytes,
+        )
+
+    # -- the log
+
+    def _look_at_log(self, now: Catalogue) -> None:
+        for damage in self._store.backend.audit():
+            text = f"{damage.what} ({damage.size} bytes at {damage.offset})"
+            if damage.torn:
+                self._notes.append(f"log/{damage.file}: {text}")
+            else:
+                self._problem(f"log/{damage.file}", text)
+        self._problems.extend(now.problems)
+
+    # -- volumes
+
+    def _look_at_volumes(self, now: Catalogue, volumes: dict[bytes, VolumeInfo]) -> None:
+        live = now.live_volumes()
+        total = sum(volume.size for volume in volumes.values())
+        unneeded = 0
+        for volume in volumes.values():
+            if volume.is_pack and volume.name not in live:
+                unneeded += volume.size
+            if volume.is_pack and (volume.name in now.named or self._deep):
+                self._look_at_pack(now, volume)
+            elif self._deep and not volume.is_pack:
+                for chunk, place in self._store.library.rows(volume.name):
+                    self._look_at_chunk(now, chunk, place)
+            if self._progress is not None:
+                self._progress(self._bytes, total)
+        if unneeded:
+            self._notes.append(
+                f"{unneeded} bytes are in packs that no checkpoint needs; prune frees them"
+            )
+
+    def _look_at_pack(self, now: Catalogue, volume: VolumeInfo) -> None:
+        backend = self._store.backend
+        where = f"packs/{volume.name.hex()}.pack"
+        try:
+            check_head(backend.read(volume.name, 0, BLOCK), volume.name)
+            rows = read_table(backend, volume.name, volume.size)
+        except HoldfastError as error:
+            self._problem(where, str(error), self._affected(now, volume.name))
+            return
+        places = self._store.library.rows(volume.name)
+        if self._deep:
+            for chunk, place in places:
+                self._look_at_chunk(now, chunk, place)
+            self._look_between(volume, [place for _, place in places], len(rows))
+
+    def _look_between(self, volume: VolumeInfo, places: list[Location], rows: int) -> None:
+        """Bytes that no chunk covers must be zero."""
+        at = BLOCK
+        table = volume.size - BLOCK * (rows + 1)
+        ends = [(p.offset, p.offset + p.stored) for p in sorted(places, key=lambda p: p.offset)]
+        for start, end in [*ends, (table, table)]:
+            if start > at and any(self._store.backend.read(volume.name, at, start - at)):
+                where = f"packs/{volume.name.hex()}.pack"
+                self._problem(where, f"bytes {at} to {start} should be zero and are not")
+            at = max(at, end)
+
+    def _look_at_chunk(self, now: Catalogue, chunk: bytes, place: Location) -> None:
+        self._chunks += 1
+        self._bytes += place.stored
+        where = (
+            f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"
+        )
+        try:
+            if chunk_id(self._store.library.read(place)) != chunk:
+                raise Corrupt("does not match its checksum")
+        except HoldfastError as error:
+            what = f"chunk {chunk.hex()[:16]}: {error}"
+            self._problem(where, what, self._affected(now, place.volume))
+
+    # -- checkpoints
+
+    def _look_at_checkpoint(
+        self, now: Catalogue, record: Record, volumes: dict[bytes, VolumeInfo]
+    ) -> None:
+        where = f"checkpoint {record.checkpoint().short}"
+        needed = {name for names in now.volumes(record) for name in names}
+        missing = sorted(name.hex() for name in needed - volumes.keys())
+        if missing:
+            self._problem(where, f"volume {missing[0]} is missing", (id_text(record.commit.id),))
+            return
+        try:
+            parts = self._store.part_records(record)
+            _check_digest(record, parts)
+            for part in parts:
+                self._look_at_part(part)
+        except HoldfastError as error:
+            self._problem(where, str(error), (id_text(record.commit.id),))
+
+    def _look_at_part(self, part: PartRecord) -> None:
+        key = (part.root, part.map)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        library = self._store.library
+        for chunk in set(part_chunks(library, part)):
+            if not library.index.find(chunk):
+                raise Corrupt(f"part {part.name!r}: chunk {chunk.hex()[:16]} is missing")
+        if part.split in ("pages", "segment"):
+            reader = PageReader(library, part)
+            if pages_root(reader.tables()) != part.root:
+                raise Corrupt(f"part {part.name!r}: its map does not match its root")
+            if self._deep:
+                self._look_at_blocks(reader)
+        elif part.split != "structure":
+            pieces = [
+                pair
+                for leaf in part_leaves(library, part)
+                for pair in zip(split_ids(leaf.ids), leaf.lengths, strict=True)
+            ]
+            if pieces_root(pieces) != part.root:
+                raise Corrupt(f"part {part.name!r}: its map does not match its root")
+
+    def _look_at_blocks(self, reader: PageReader) -> None:
+        """Blocks put together from several chunks have a checksum of their own."""
+        for block in range(reader.block_count):
+            table = reader.table(block // LEAF_BLOCKS)
+            extents = list(table.extents(block % LEAF_BLOCKS))
+            if len(extents) != 1 or extents[0].chunk != reader.hash(block):
+                reader.read(block)
+
+    def _affected(self, now: Catalogue, volume: bytes) -> tuple[str, ...]:
+        return tuple(id_text(record.commit.id) for record in now.dependents([volume]))
+
+    def _problem(self, where: str, what: str, affects: tuple[str, ...] = ()) -> None:
+        hint = (
+            "checkpoints that share the damaged bytes cannot be restored in full; others can"
+            if affects
+            else "nothing that can be restored is affected"
+        )
+        self._problems.append(Problem(where=where, what=what, affects=affects, hint=hint))
+
+
+def _check_digest(record: Record, parts: tuple[PartRecord, ...]) -> None:
+    commit = record.commit
+    found = digest(
+        checkpoint=commit.id,
+        subject=commit.subject,
+        parents=commit.parents,
+        reason=commit.reason,
+        stage=commit.stage,
+        time=commit.time,
+        tags=commit.tags,
+        rollback_of=commit.rollback_of,
+        parts=parts,
+    )
+    if found != commit.digest:
+        raise Corrupt("its manifest does not match its digest")

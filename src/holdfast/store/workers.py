@@ -1,0 +1,47 @@
+"""Worker threads for hashing and compressing; the C libraries release the interpreter lock."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+_lock = threading.Lock()
+_pools: dict[str, ThreadPoolExecutor] = {}
+
+
+def count() -> int:
+    """How many threads are worth having here."""
+    return max(2, min(16, len(os.sched_getaffinity(0))))
+
+
+def compute() -> Executor:
+    """For work that burns processor time."""
+    return _pool("compute", count())
+
+
+def writing() -> Executor:
+    """For waiting on the disk, apart from `compute` so that neither waits for the other."""
+    return _pool("writing", 2)
+
+
+def background() -> Executor:
+    """For verifying what is in use already: one thread, so that it stays out of the way."""
+    return _pool("background", 1)
+
+
+def _pool(name: str, size: int) -> ThreadPoolExecutor:
+    with _lock:
+        if name not in _pools:
+            _pools[name] = ThreadPoolExecutor(size, thread_name_prefix=f"holdfast-{name}")
+        return _pools[name]
+
+
+def _begin_anew() -> None:
+    """Threads do not survive a fork, and the lock may have been held by one of them."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
