@@ -38,7 +38,7 @@ class Subject:
         ):
             raise BadInput(
                 f"bad subject name: {self.name!r}",
-                hint="1 to 255 bytes without spaces, control characters or any of ~ @ ^ : \\ * ? [ ]",
+                hint="1 to 255 bytes; no spaces, control characters or any of ~ @ ^ : \\ * ? [ ]",
             )
 
     @classmethod

@@ -81,7 +81,7 @@ class Backend(Protocol):
         ...
 
     def audit(self) -> list[Damage]:
-        """Everything in the log's files that is not a good frame, looked at while nobody appends."""
+        """Everything in the log's files that is no good frame, looked at while nobody appends."""
         ...
 
     def append(self, signed: Signed) -> Frame:
@@ -108,7 +108,7 @@ class Backend(Protocol):
     def create_pack(self, name: bytes) -> PackFile: ...
 
     def read(self, volume: bytes, offset: int, size: int) -> bytes:
-        """Exactly these bytes; raises NotFound when the volume is gone, Corrupt when it is too short."""
+        """Exactly these bytes; NotFound when the volume is gone, Corrupt when it is too short."""
         ...
 
     def path(self, volume: bytes) -> Path | None:

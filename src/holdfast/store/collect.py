@@ -41,7 +41,7 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What a prune did, or would do. `pending_bytes` go when the operations in progress are over."""
+    """What a prune did, or would do. `pending_bytes` go when operations in progress are over."""
 
     kept: tuple[tuple[Checkpoint, str], ...]
     removed: tuple[Checkpoint, ...]
@@ -220,7 +220,7 @@ class _Collector:
         return writer.add(chunk, place.codec, stored, place.plain, aligned=aligned).volume
 
     def _wanted(self, records: Iterable[Record], volumes: set[bytes] | None) -> set[bytes]:
-        """The chunks these checkpoints need; with `volumes`, of the parts that touch one of them."""
+        """The chunks these checkpoints need; given `volumes`, of the parts that touch them."""
         wanted: set[bytes] = set()
         for record in records:
             if record.commit.parts_chunk:

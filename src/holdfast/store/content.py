@@ -2,7 +2,7 @@
 an insertion moves the following pieces without changing them.
 
 A rolling polynomial hash over 32 bytes is computed for all positions at once with numpy. As in
-FastCDC a cut is hard to get before the wanted size and easy after it, and never outside 16 to 64 KiB.
+FastCDC a cut is hard to get before the wanted size and easy after it; pieces have 16 to 64 KiB.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Piece:
 
 
 class Draft:
-    """A checkpoint being written. Use it as a context manager: leaving without `commit` discards it."""
+    """A checkpoint being written. As a context manager: leaving without `commit` discards it."""
 
     def __init__(
         self,

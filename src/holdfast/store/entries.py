@@ -17,11 +17,7 @@ HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete"]
 
 
-class _Entry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    pass
-
-
-class Commit(_Entry, tag="commit"):
+class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
     """A checkpoint came into being, and its subject's head moved to it."""
 
     id: bytes
@@ -46,7 +42,7 @@ class Commit(_Entry, tag="commit"):
     fence: int = 0
 
 
-class Move(_Entry, tag="move"):
+class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move"):
     """A subject's head moved to another checkpoint, or to none."""
 
     subject: str
@@ -56,7 +52,7 @@ class Move(_Entry, tag="move"):
     time: int
 
 
-class Label(_Entry, tag="label"):
+class Label(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="label"):
     """Tags or the pin of a checkpoint changed."""
 
     id: bytes
@@ -66,14 +62,14 @@ class Label(_Entry, tag="label"):
     time: int
 
 
-class Drop(_Entry, tag="drop"):
+class Drop(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="drop"):
     """Checkpoints ceased to exist."""
 
     ids: tuple[bytes, ...]
     time: int
 
 
-class Relocate(_Entry, tag="relocate"):
+class Relocate(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="relocate"):
     """Live chunks of a volume are now elsewhere."""
 
     volume: bytes
@@ -81,14 +77,14 @@ class Relocate(_Entry, tag="relocate"):
     time: int
 
 
-class Condemn(_Entry, tag="condemn"):
+class Condemn(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="condemn"):
     """No later commit may refer to these volumes."""
 
     volumes: bytes
     time: int
 
 
-class Upto(_Entry, tag="upto"):
+class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto"):
     """The first frame of a snapshot: everything up to this number is in it."""
 
     seq: int
@@ -97,7 +93,7 @@ class Upto(_Entry, tag="upto"):
 Entry = Commit | Move | Label | Drop | Relocate | Condemn | Upto
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
 def encode_entry(entry: Entry) -> bytes:

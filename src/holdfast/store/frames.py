@@ -188,7 +188,7 @@ def _parse(data: bytes, at: int, marker: bytes, base: int) -> tuple[Frame, int] 
 
 
 def encode_snapshot(name: bytes, upto: Signed, frames: Iterable[Frame]) -> bytes:
-    """A whole snapshot file: the `upto` entry, then the frames that still matter, without bodies."""
+    """A whole snapshot file: the `upto` entry, then the frames that matter, without bodies."""
     pieces = [file_head(SNAP_MAGIC, upto.seq, name), encode_frame(upto, name)]
     for frame in frames:
         signed = Signed(seq=frame.seq, key_id=frame.key_id, mac=frame.mac, header=frame.header)

@@ -91,36 +91,36 @@ class LocalBackend:
     # -- the log
 
     def entries(self, after: int) -> Tail:
-        with self._lock, _saying("reading the log"):
+        with self._lock, _Saying("reading the log"):
             return self._log.entries(after)
 
     def audit(self) -> list[Damage]:
-        with self._lock, _saying("reading the log"):
+        with self._lock, _Saying("reading the log"):
             return self._log.audit()
 
     def append(self, signed: Signed) -> Frame:
-        with self._lock, _saying("writing the log"):
+        with self._lock, _Saying("writing the log"):
             return self._log.append(signed)
 
     def seal(self) -> None:
-        with self._lock, _saying("writing the log"):
+        with self._lock, _Saying("writing the log"):
             self._log.seal()
 
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
-        with self._lock, _saying("compacting the log"):
+        with self._lock, _Saying("compacting the log"):
             self._log.compact(upto, frames)
 
     def trim(self, before: int, needed: Set[bytes]) -> int:
         oldest = self.oldest_hold()
         if oldest is not None and oldest < before:
             return 0
-        with self._lock, _saying("trimming the log"):
+        with self._lock, _Saying("trimming the log"):
             return self._log.trim(needed)
 
     # -- volumes
 
     def volumes(self) -> list[VolumeInfo]:
-        with self._lock, _saying("listing the store"):
+        with self._lock, _Saying("listing the store"):
             found = []
             with os.scandir(self.root / "packs") as entries:
                 for entry in entries:
@@ -203,12 +203,12 @@ class LocalBackend:
     # -- inside
 
     def _living(self) -> list[tuple[int, bytes]]:
-        with _saying("looking at who uses the store"):
+        with _Saying("looking at who uses the store"):
             return holds.living(self.root / "holds")
 
     def _sweep_tmp(self, alive: set[bytes]) -> None:
         """Remove what dead writers left half written."""
-        with _saying("sweeping the store"):
+        with _Saying("sweeping the store"):
             for path in (self.root / "tmp").iterdir():
                 match = _TMP.fullmatch(path.name)
                 if match and bytes.fromhex(match[1]) not in alive and _is_old(path):
@@ -314,7 +314,7 @@ class LocalBackend:
         return store_id
 
 
-class _saying:
+class _Saying:
     """Turn operating-system errors into Holdfast's, saying what was being done."""
 
     def __init__(self, doing: str) -> None:

@@ -37,7 +37,7 @@ _BATCH = 64  # blocks verified by one task
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A stretch of a part that lies in a file as it is: `offset` there, `start` on the page grid."""
+    """A stretch of a part that lies in a file as it is: at `offset`, `start` on the page grid."""
 
     start: int
     size: int

@@ -23,7 +23,7 @@ def open_store(
     keyring: Keyring | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
-    """Open a store: a directory, `file://...` or `memory://`; None means HOLDFAST_STORE or the default.
+    """Open a store: a directory, `file://...` or `memory://`; by default HOLDFAST_STORE.
 
     Raises NotFound when `create` is false and there is none, Denied, Corrupt or Unsupported.
     """

@@ -165,7 +165,7 @@ class PageWriter:
     def _changed_pages(
         self, base: PageReader, block: int, data: Bytes, pages: int
     ) -> NDArray[np.intp] | None:
-        """The pages that differ from the parent's, or None when the block is better stored whole."""
+        """The pages that differ from the parent's; None when the block is better stored whole."""
         if base.run_count(block) > _MAX_RUNS:
             return None
         try:

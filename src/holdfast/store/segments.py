@@ -115,7 +115,7 @@ class LocalLog:
                         else "an entry that does not match its checksum"
                     )
                     if found.torn and not remains:
-                        what += f" (the last of the log, number {last + 1}; an interrupted append looks the same)"
+                        what += f" (number {last + 1}; an interrupted append looks the same)"
                     damage.append(Damage(found.file, found.offset, found.size, remains, what))
         return damage
 

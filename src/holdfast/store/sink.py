@@ -56,7 +56,7 @@ class Sink:
         return self._inline
 
     def put(self, plain: Buffer, *, chunk: bytes | None = None, aligned: bool = False) -> bytes:
-        """Store bytes unless they are there; returns their id. `aligned`: raw, on a page boundary."""
+        """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary."""
         chunk = chunk or chunk_id(plain)
         with self._lock:
             if chunk in self._fresh or chunk in self._referred:
@@ -70,7 +70,7 @@ class Sink:
         return chunk
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
-        """Use chunks of an earlier checkpoint. One whose volume is on its way out is stored anew."""
+        """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
         for chunk in chunks:
             if chunk in self._fresh or chunk in self._referred:
                 continue

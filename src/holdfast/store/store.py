@@ -49,6 +49,7 @@ from holdfast.store.streams import PartStream
 from holdfast.store.structure import read_value
 
 Reference = str | Checkpoint
+List = list  # inside the class, `list` is the verb
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -165,7 +166,7 @@ class Store:
     def draft(
         self,
         subject: Subject | str,
-        parent: Checkpoint | str | None | Literal["head"] = "head",
+        parent: Reference | None = "head",
         *,
         reason: str = "manual",
         stage: str | None = None,
@@ -201,7 +202,7 @@ class Store:
             found.append(record.checkpoint())
         return found
 
-    def subjects(self) -> list[SubjectSummary]:
+    def subjects(self) -> List[SubjectSummary]:
         """Every subject that has a checkpoint, the latest touched first."""
         with self._lock:
             now = self.refresh()
@@ -236,7 +237,7 @@ class Store:
         record = self.refresh().head(str(_subject(subject)))
         return record.checkpoint() if record else None
 
-    def history(self, subject: Subject | str) -> list[HeadMove]:
+    def history(self, subject: Subject | str) -> List[HeadMove]:
         """How a subject's head moved, oldest first."""
         return list(self.refresh().moves.get(str(_subject(subject)), ()))
 
@@ -343,7 +344,7 @@ class Store:
     def rollback(
         self, subject: Subject | str, to: Reference | None = None, *, trust: bool = False
     ) -> Checkpoint:
-        """Go back to the head's parent, or to a given checkpoint, by a new checkpoint of the same content."""
+        """Go back to the head's parent, or to a given checkpoint: a new one of the same content."""
         name = str(_subject(subject))
         now = self.refresh()
         head = now.head(name)
@@ -469,7 +470,7 @@ class Store:
 
     # -- letting go
 
-    def delete(self, *which: Reference) -> list[Checkpoint]:
+    def delete(self, *which: Reference) -> List[Checkpoint]:
         """Drop checkpoints. A head that goes moves to its nearest ancestor that stays."""
         now = self.refresh()
         doomed = {references.resolve(now, one).commit.id for one in which}
@@ -549,5 +550,5 @@ def _check_trust(record: Record, trust: bool) -> None:
         raise Denied(
             f"checkpoint {record.checkpoint().short} was signed by a key that is not known here"
             f" ({record.frame.key_id.hex()})",
-            hint="import the key with `holdfast key import`, or say --trust if you trust its origin",
+            hint="import the key (`holdfast key import`), or say --trust if you trust its origin",
         )

@@ -1,4 +1,7 @@
-"""Structure: JSON-like values as trees of chunks, so that a small change stores little (spec, section 6)."""
+"""Structure: JSON-like values as trees of chunks, so that a small change stores little.
+
+The format is in the spec, section 6; where values are cut is up to the writer.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,7 @@ class _Writer:
 
 
 def _size(item: Value) -> int:
-    return len(item.data) + 2 if isinstance(item, Ext) else len(bytes(item))
+    return ID_SIZE + 2 if isinstance(item, Ext) else len(bytes(item))
 
 
 class _Reference:
