@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.store import open_store
+
 
 @pytest.fixture(params=["files", "store"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
@@ -15,7 +17,5 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, A
     if request.param == "files":
         yield {"directory": tmp_path / "sessions"}
     else:
-        from holdfast.store import open_store
-
         with open_store(str(tmp_path / "store")) as store:
             yield {"store": store}

@@ -21,7 +21,7 @@ def test_the_guide(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_example(repository: Path, tmp_path: Path) -> None:
-    command = [sys.executable, repository / "examples" / "state.py", tmp_path]
+    command = [sys.executable, str(repository / "examples" / "state.py"), str(tmp_path)]
     outputs = [
         subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         for _ in range(2)

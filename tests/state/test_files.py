@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -158,8 +159,6 @@ def test_a_clock_that_steps_back_after_saving(tmp_path: Path) -> None:
 
 
 def test_stamps_are_utc(tmp_path: Path) -> None:
-    from zoneinfo import ZoneInfo
-
     clock = clock_of(NOON.astimezone(ZoneInfo("Asia/Tokyo")))
     made = StateManager("s", directory=tmp_path, clock=clock).checkpoint()
     assert made.id == "20260102_120000_000000"

@@ -60,9 +60,11 @@ def test_nothing_earlier() -> None:
 def histories(draw: st.DrawFn) -> list[StateCheckpoint]:
     """Newest first: checkpoints, and rollbacks to some of those before."""
     made: list[StateCheckpoint] = []
-    for number in range(draw(st.integers(0, 12))):
-        if made and draw(st.booleans()):
-            target = draw(st.sampled_from(made))
+    count: int = draw(st.integers(0, 12))
+    for number in range(count):
+        go_back: bool = draw(st.booleans())
+        if made and go_back:
+            target: StateCheckpoint = draw(st.sampled_from(made))
             parent = None if target.parent is None else int(target.parent)
             made.append(checkpoint(number, parent, int(target.origin)))
         else:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from holdfast.state import StateManager
 
@@ -35,7 +39,7 @@ def writer(
     directory: Path, who: str, steps: int, limit: int, size: int = 0
 ) -> subprocess.Popen[str]:
     """A process that makes checkpoints once it is told to, and says which are durable."""
-    command = [sys.executable, "-c", WRITER, directory, who, *map(str, (steps, limit, size))]
+    command = [sys.executable, "-c", WRITER, str(directory), who, *map(str, (steps, limit, size))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
@@ -128,3 +132,38 @@ assert manager.state_data["step"] == [bool(child), 3], manager.state_data
 """
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
     assert len(StateManager("s", directory=tmp_path).list_checkpoints()) == 13
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_order_in_which_the_disk_is_told(tmp_path: Path) -> None:
+    """Synced, then named, then the name synced, and only then the oldest removed."""
+    code = """
+import sys
+from holdfast.state import StateManager
+manager = StateManager("s", directory=sys.argv[1], checkpoint_limit=1)
+manager.checkpoint()
+print("second", flush=True)
+manager.checkpoint()
+"""
+    trace = tmp_path / "trace"
+    calls = "trace=openat,fsync,rename,unlink,write"
+    subprocess.run(
+        [
+            "strace",
+            "-f",
+            "-y",
+            "-e",
+            calls,
+            "-o",
+            trace,
+            sys.executable,
+            "-c",
+            code,
+            tmp_path / "d",
+        ],
+        check=True,
+    )
+    text = trace.read_text().split('"second')[1]
+    order = re.findall(r"(fsync|rename|unlink)\((?:\d+<)?([^)>,]*)", text)
+    kinds = [(call, Path(path.strip('"')).suffix) for call, path in order]
+    assert kinds == [("fsync", ".tmp"), ("rename", ".tmp"), ("fsync", ""), ("unlink", ".json")]

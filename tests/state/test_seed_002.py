@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from holdfast.state import StateManager
+from holdfast.store import open_store
+
 EXAMPLE = """
 from functools import partial
 from holdfast.state import StateManager
@@ -69,9 +72,6 @@ def test_the_example_again_and_again_keeps_ten(tmp_path: Path) -> None:
 
 
 def test_the_example_on_a_store(tmp_path: Path) -> None:
-    from holdfast.state import StateManager
-    from holdfast.store import open_store
-
     with open_store(str(tmp_path / "store")) as store:
         manager = StateManager(session_id="session_12345", store=store)
         manager.set_state("current_stage", "image_processing")

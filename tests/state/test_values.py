@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import math
@@ -23,8 +24,9 @@ from hypothesis.extra import numpy as hnp
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, Unsupported
 from holdfast.state import register
+from holdfast.state.encoder import MAX_DEPTH
 from holdfast.state.types import Types
-from holdfast.state.values import MAX_DEPTH, decode, encode, path_text
+from holdfast.state.values import decode, encode, path_text
 
 
 class Color(enum.Enum):
@@ -76,7 +78,7 @@ def there_and_back(value: object, types: Types = TYPES) -> object:
     return decode(msgspec.json.decode(msgspec.json.encode(packed)), types)["value"]
 
 
-def same(a: object, b: object) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Equal in type and value, all the way down, with NaN equal to itself."""
     if type(a) is not type(b):
         return False
@@ -86,14 +88,14 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, float):
         return repr(a) == repr(b)  # tells -0.0 from 0.0; the sign of a NaN means nothing
     if isinstance(a, complex):
-        return same(a.real, b.real) and same(a.imag, b.imag)  # type: ignore[attr-defined]
+        return same(a.real, b.real) and same(a.imag, b.imag)
     if isinstance(a, dict):
-        pairs = zip(a.items(), b.items(), strict=True)  # type: ignore[attr-defined]
+        pairs = zip(a.items(), b.items(), strict=True)
         return all(same(list(x), list(y)) for x, y in pairs)
     if isinstance(a, list | tuple | deque):
-        return len(a) == len(b) and all(map(same, a, b))  # type: ignore[arg-type]
+        return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, datetime):
-        return a == b and a.isoformat() == b.isoformat() and a.fold == b.fold  # type: ignore[attr-defined]
+        return bool(a == b and a.isoformat() == b.isoformat() and a.fold == b.fold)
     return a == b or repr(a) == repr(b)
 
 
@@ -238,8 +240,28 @@ def deep() -> list[Any]:
     return value
 
 
+def test_the_deepest_state_that_is_saved_can_be_loaded() -> None:
+    for wrap in (lambda v: [v], lambda v: {"k": v}, lambda v: (v,), lambda v: {1: v}, Frozen):
+        value: Any = 0
+        for _ in range(MAX_DEPTH // 3):
+            value = wrap(value)
+        with contextlib.suppress(BadInput):
+            for _ in range(MAX_DEPTH):
+                packed, _classes = encode({"value": value}, TYPES)
+                assert decode(packed, TYPES)["value"] == value
+                value = wrap(value)
+        with pytest.raises(BadInput, match="levels deep"):
+            encode({"value": value}, TYPES)
+
+
 class Zone(tzinfo):
-    pass
+    def utcoffset(self, when: datetime | None) -> timedelta:
+        return timedelta(hours=1)
+
+    dst = utcoffset
+
+    def tzname(self, when: datetime | None) -> str:
+        return "ours"
 
 
 class Text(str):

@@ -21,9 +21,9 @@ import msgspec
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported, from_os_error
 from holdfast.state import document as documents
-from holdfast.state import durable, names
+from holdfast.state import durable, lineage, names
 from holdfast.state.document import Document
-from holdfast.state.lineage import StateCheckpoint, surplus
+from holdfast.state.lineage import StateCheckpoint
 from holdfast.state.lock import PATIENCE, held
 from holdfast.state.place import Clock
 
@@ -73,6 +73,13 @@ class Directory:
     def checkpoints(self) -> list[StateCheckpoint]:
         return self._list(self._names())
 
+    def find(self, reference: str) -> StateCheckpoint:
+        found = lineage.find(reference, self.checkpoints())
+        if found is None:
+            self.read(reference)  # says why: it is not there, damaged, or too new
+            raise NotFound(f"checkpoint {reference!r} of {self.session_id} is gone")
+        return found
+
     def read(self, checkpoint_id: str) -> Document:
         if names.time_of(checkpoint_id) is None:
             raise NotFound(f"no checkpoint {checkpoint_id!r} of {self.session_id}")
@@ -80,6 +87,10 @@ class Directory:
         if found is None:
             raise NotFound(f"no checkpoint {checkpoint_id!r} of {self.session_id}")
         return found
+
+    def head(self) -> StateCheckpoint | None:
+        # Every move of the head writes a file, so the newest file is the head.
+        return next(iter(self.checkpoints()), None)
 
     def latest(self) -> tuple[StateCheckpoint, Document] | None:
         for stamp in sorted(self._stamps(self._names()), reverse=True):
@@ -162,9 +173,9 @@ class Directory:
 
     def _time(self, file_names: list[str]) -> datetime:
         """The clock's time, but later than every file of the session, readable or not."""
-        past = [names.time_of(stamp) for stamp in self._stamps(file_names)]
-        last = max((each for each in [*past, self._saved_time()] if each), default=None)
-        return moment.after(last, self._clock())
+        newest = max(self._stamps(file_names), default="")  # stamps sort as times do
+        past = [each for each in (names.time_of(newest), self._saved_time()) if each]
+        return moment.after(max(past, default=None), self._clock())
 
     def _saved_time(self) -> datetime | None:
         try:
@@ -183,7 +194,7 @@ class Directory:
         self._write(name, document)
         made = self._remember(name, stamp, document)
         log.info("checkpoint %s of %s: %s", stamp, self.session_id, document.reason)
-        for old in surplus([made, *present], limit):
+        for old in lineage.surplus([made, *present], limit):
             # The new one is durable. An old one that stays is untidy, not an error.
             if old.path and durable.remove(old.path):
                 log.debug("removed checkpoint %s of %s", old.id, self.session_id)

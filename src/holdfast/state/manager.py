@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import home, moment
+from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, UsageError
 from holdfast.state import document as documents
 from holdfast.state import lineage, names, registry, values
@@ -181,14 +182,14 @@ class StateManager:
         """The checkpoints of the session, newest first."""
         return self._place.checkpoints()
 
-    def rollback(self, to: str | StateCheckpoint | None = None) -> StateCheckpoint:
+    def rollback(self, to: str | StateCheckpoint | Checkpoint | None = None) -> StateCheckpoint:
         """Go back to a checkpoint: to the parent of the last one unless another is given.
 
         What was not in a checkpoint is discarded. The way back is a new checkpoint, so it can
         be taken back by going to the one before. Raises NotFound when there is nothing to go to.
         """
         with self._lock:
-            target = self._target(to.id if isinstance(to, StateCheckpoint) else to)
+            target = self._target(to if to is None or isinstance(to, str) else to.id)
             # Read before anything moves, so that a refusal leaves all as it is.
             document = self._place.read(target.id)
             state = values.decode(document.state_info, self._types)
@@ -196,7 +197,9 @@ class StateManager:
             self._replace(state)
             return self._head
 
-    def fork(self, name: str | None = None, checkpoint: str | None = None) -> StateManager:
+    def fork(
+        self, name: str | None = None, checkpoint: str | StateCheckpoint | Checkpoint | None = None
+    ) -> StateManager:
         """A new session with this state, or with that of one of the checkpoints.
 
         Its first checkpoint is durable when this returns, and its parent session is this one.
@@ -207,7 +210,8 @@ class StateManager:
             if checkpoint is None:
                 source = self._document(reason)
             else:
-                source = self._place.read(self._target(checkpoint).id)
+                wanted = checkpoint if isinstance(checkpoint, str) else checkpoint.id
+                source = self._place.read(self._place.find(wanted).id)
             other = type(self)(
                 name,
                 app=self._app,
@@ -262,17 +266,12 @@ class StateManager:
         )
 
     def _target(self, wanted: str | None) -> StateCheckpoint:
-        present = self._place.checkpoints()
         if wanted is not None:
-            target = lineage.find(wanted, present)
-            if target is None:
-                self._place.read(wanted)  # says why: not there, damaged, too new
-                raise NotFound(f"no checkpoint {wanted!r} of {self.session_id}")
-            return target
-        head = self._head or next(iter(present), None)
+            return self._place.find(wanted)
+        head = self._head or self._place.head()
         if head is None:
             raise NotFound(f"{self.session_id} has no checkpoint to go back to")
-        target = lineage.earlier(head, present)
+        target = lineage.earlier(head, self._place.checkpoints())
         if target is None:
             raise NotFound(
                 f"nothing before checkpoint {head.origin} of {self.session_id} is kept",

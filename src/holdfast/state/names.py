@@ -12,11 +12,13 @@ from holdfast.model.errors import BadInput
 from holdfast.model.subject import Subject
 
 _STAMP = r"\d{8}_\d{6}_\d{6}"
-_STAMP_FORM = "%Y%m%d_%H%M%S_%f"
 _MARK = "_checkpoint_"
 # 255 bytes a file name, less the mark, the stamp, `.json`, a leading dot and `.tmp`.
 MAX_SESSION_ID = 200
 _ENDS_LIKE_A_CHECKPOINT = re.compile(_MARK + _STAMP + r"\Z")
+_FIELDS = re.compile(
+    r"(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)_(\d{6})", re.ASCII
+)  # strptime would do, ten times slower
 _APP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -66,15 +68,17 @@ def stamp(time: datetime) -> str:
     """A checkpoint's id in a directory: `20260102_030405_000006`, UTC."""
     utc = time.astimezone(UTC)
     # strftime pads years below 1000 differently from platform to platform.
-    return f"{utc.year:04d}" + utc.strftime(_STAMP_FORM[2:])
+    return f"{utc.year:04d}" + utc.strftime("%m%d_%H%M%S_%f")
 
 
 def time_of(stamp_text: str) -> datetime | None:
     """The time in a stamp, or None when it is not one."""
-    if not re.fullmatch(_STAMP, stamp_text, re.ASCII):
+    found = _FIELDS.fullmatch(stamp_text)
+    if found is None:
         return None
+    year, month, day, hour, minute, second, micro = map(int, found.groups())
     try:
-        return datetime.strptime(stamp_text, _STAMP_FORM).replace(tzinfo=UTC)
+        return datetime(year, month, day, hour, minute, second, micro, UTC)
     except ValueError:
         return None
 

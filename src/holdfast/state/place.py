@@ -23,8 +23,16 @@ class Place(Protocol):
         """Newest first. What cannot be read is left out, with a warning in the log."""
         ...
 
+    def head(self) -> StateCheckpoint | None:
+        """The checkpoint the session now descends from, if it has any."""
+        ...
+
     def latest(self) -> tuple[StateCheckpoint, Document] | None:
-        """The newest checkpoint that can be read. Raises Unsupported for a newer version."""
+        """The head and what it holds. Raises Unsupported for a newer version."""
+        ...
+
+    def find(self, reference: str) -> StateCheckpoint:
+        """The checkpoint that is meant. Raises NotFound, or why it cannot be used."""
         ...
 
     def read(self, checkpoint_id: str) -> Document:
@@ -34,7 +42,7 @@ class Place(Protocol):
     def add(self, document: Document, *, limit: int) -> StateCheckpoint:
         """Keep a checkpoint, then let go of those beyond the limit. Raises StorageFull.
 
-        A document without a parent gets the newest checkpoint of the place as its parent.
+        A document without a parent gets the head as its parent.
         """
         ...
 

@@ -15,8 +15,9 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, Corrupt, NotFound
 from holdfast.model.subject import Subject
 from holdfast.state import document as documents
+from holdfast.state import lineage
 from holdfast.state.document import UNKNOWN_STAGE, Document
-from holdfast.state.lineage import StateCheckpoint, surplus
+from holdfast.state.lineage import StateCheckpoint
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -42,12 +43,17 @@ class Shelf:
     def checkpoints(self) -> list[StateCheckpoint]:
         return _checkpoints(self._store.list(subject=self.subject), self.session_id)
 
+    def head(self) -> StateCheckpoint | None:
+        head = self._store.head(self.subject)
+        return self._in_line(head) if head else None
+
     def latest(self) -> tuple[StateCheckpoint, Document] | None:
         head = self._store.head(self.subject)
-        if head is None:
-            return None
-        present = {each.id: each for each in self.checkpoints()}
-        return present[head.id], self._document(head)
+        return (self._in_line(head), self._document(head)) if head else None
+
+    def find(self, reference: str) -> StateCheckpoint:
+        found = lineage.find(reference, self.checkpoints())
+        return found or self._in_line(self._own(reference))
 
     def read(self, checkpoint_id: str) -> Document:
         return self._document(self._own(checkpoint_id))
@@ -62,8 +68,7 @@ class Shelf:
     # writing
 
     def add(self, document: Document, *, limit: int) -> StateCheckpoint:
-        made = self._put(self.subject, document, document.parent or "head")
-        return self._settle(made, limit)
+        return self._settle(self._put(self.subject, document, self._parent(document)), limit)
 
     def create(self, document: Document) -> StateCheckpoint:
         if self.exists():
@@ -94,16 +99,30 @@ class Shelf:
             draft.put(PART, part, split="structure")
             return draft.commit()
 
+    def _parent(self, document: Document) -> str | None:
+        if document.parent is None:
+            return "head"
+        try:
+            return self._own(document.parent).id
+        except NotFound:
+            # Somebody let go of it. The checkpoint must be taken all the same.
+            log.info("the parent of a checkpoint of %s is gone", self.session_id)
+            return None
+
     def _settle(self, made: Checkpoint, limit: int) -> StateCheckpoint:
         """Let go of what is beyond the limit, now that the new one is durable."""
         stored = {each.id: each for each in self._store.list(subject=self.subject)}
         present = _checkpoints(list(stored.values()), self.session_id)
         free = [each for each in present if not _is_held(stored[each.id])]
-        for old in surplus(free, limit):
+        for old in lineage.surplus(free, limit):
             self._store.delete(old.id)
             log.debug("removed checkpoint %s of %s", old.id, self.session_id)
         log.info("checkpoint %s of %s: %s", made.short, self.session_id, made.reason)
-        return next(each for each in present if each.id == made.id)
+        return self._in_line(made)
+
+    def _in_line(self, stored: Checkpoint) -> StateCheckpoint:
+        line = {each.id: each for each in self._store.list(subject=self.subject)}
+        return _checkpoint(stored, line, self.session_id)
 
     def _own(self, reference: str) -> Checkpoint:
         found = self._store.resolve(reference)

@@ -1,0 +1,176 @@
+"""A state on a store: what the store sees of it, and what others do there meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import Denied, NotFound
+from holdfast.state import StateManager
+from holdfast.store import Store, open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def test_the_subject_and_the_part(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.set_state("current_stage", "clean")
+    made = manager.checkpoint("why")
+    head = store.head("state/s")
+    assert head
+    assert (head.id, head.reason, head.stage, head.time) == (made.id, "why", "clean", made.time)
+    assert made.path is None
+    (part,) = store.show(head).parts
+    assert (part.name, part.split) == ("state", "structure")
+    assert store.value(head, "state")["state_info"] == {"current_stage": "clean"}
+    assert store.verify(deep=True).ok
+
+
+def test_what_did_not_change_is_not_stored_again(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.state_data.update({f"key {n}": f"{n}" * 500 for n in range(2000)})
+    manager.checkpoint()
+    manager.set_state("key 7", "changed")
+    manager.checkpoint()
+    second, first = store.list(subject="state/s")
+    assert second.size_bytes > 1_000_000
+    assert second.stored_bytes < first.stored_bytes / 10
+
+
+def test_what_is_pinned_or_tagged_stays_beyond_the_limit(store: Store) -> None:
+    manager = StateManager("s", store=store, checkpoint_limit=2)
+    pinned, tagged = manager.checkpoint("pinned"), manager.checkpoint("tagged")
+    store.pin(pinned.id)
+    store.tag(tagged.id, "good")
+    for _ in range(4):
+        manager.checkpoint()
+    found = manager.list_checkpoints()
+    assert len(found) == 4
+    assert [each.reason for each in found[2:]] == ["tagged", "pinned"]
+
+
+def test_the_saved_state_is_no_checkpoint(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    for step in range(3):
+        manager.set_state("step", step)
+        manager.save_state()
+    assert store.list(subject="state/s") == []
+    assert len(store.list(subject="state/s/saved")) == 1
+
+
+def test_moves_made_by_others_are_followed_on_load(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    for step in (1, 2, 3):
+        manager.set_state("step", step)
+        manager.checkpoint()
+    third, second, first = manager.list_checkpoints()
+    store.restore(second.id)
+    loaded = StateManager.load("s", store=store)
+    assert loaded.state_data == {"step": 2}
+    loaded.rollback()
+    assert loaded.state_data == {"step": 1}
+    store.rollback("state/s", to=third.id)
+    assert StateManager.load("s", store=store).state_data == {"step": 3}
+    with pytest.raises(NotFound):
+        StateManager.load("s", store=store).rollback(store.list(subject="state/s")[0].id[:-1] + "x")
+    assert first in manager.list_checkpoints()
+
+
+def test_a_parent_that_others_deleted_stops_no_checkpoint(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    first = manager.checkpoint()
+    manager.checkpoint()
+    store.delete(*(each.id for each in manager.list_checkpoints()))
+    made = manager.checkpoint()
+    assert manager.list_checkpoints() == [made]
+    with pytest.raises(NotFound):
+        manager.rollback()
+    with pytest.raises(NotFound):
+        manager.rollback(first)
+
+
+def test_ids_of_other_subjects_are_not_found(store: Store) -> None:
+    other = StateManager("other", store=store).checkpoint()
+    manager = StateManager("s", store=store)
+    manager.checkpoint()
+    for wanted in (other.id, "state/other"):
+        with pytest.raises(NotFound):
+            manager.rollback(wanted)
+
+
+def test_short_ids_work(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.set_state("step", 1)
+    short = store.resolve(manager.checkpoint().id).short
+    manager.set_state("step", 2)
+    manager.checkpoint()
+    manager.rollback(short)
+    assert manager.state_data == {"step": 1}
+
+
+def test_a_state_signed_by_another_key_is_not_loaded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StateManager("s", store=store).checkpoint()
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "elsewhere"))
+    with open_store(tmp_path / "store") as foreign, pytest.raises(Denied):
+        StateManager.load("s", store=foreign)
+
+
+def test_two_managers_each_keep_their_own_line(store: Store, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as again:
+        one, other = StateManager("s", store=store), StateManager("s", store=again)
+        for step in (1, 2):
+            for manager, who in ((one, "one"), (other, "other")):
+                manager.set_state("who", f"{who} {step}")
+                manager.checkpoint()
+        assert len(one.list_checkpoints()) == len(other.list_checkpoints()) == 4
+        one.rollback()
+        assert one.state_data == {"who": "one 1"}
+        other.rollback()
+        assert other.state_data == {"who": "other 1"}
+
+
+WRITER = """
+import sys
+from holdfast.state import StateManager
+from holdfast.store import open_store
+manager = StateManager("s", store=open_store(sys.argv[1]), checkpoint_limit=3)
+manager.set_state("filling", "x" * 200_000)
+print("ready", flush=True)
+for step in range(100_000):
+    manager.set_state("step", step)
+    manager.checkpoint()
+    print(step, flush=True)
+"""
+
+
+def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    for _ in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, tmp_path / "store"], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.02, 0.2))
+        os.kill(process.pid, signal.SIGKILL)
+        durable = [int(line) for line in process.communicate()[0].splitlines()[:-1]]
+        with open_store(tmp_path / "store") as store:
+            assert store.verify().ok
+            if durable:
+                loaded = StateManager.load("s", store=store)
+                assert loaded.state_data["step"] >= durable[-1]
+                assert len(loaded.list_checkpoints()) <= 4
