@@ -187,6 +187,16 @@ def test_a_file_copied_from_another_session_is_not_ours(tmp_path: Path) -> None:
     assert StateManager("s", directory=tmp_path).list_checkpoints() == []
 
 
+def test_a_fork_says_which_session_it_is_from(tmp_path: Path) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    manager.checkpoint()
+    path = manager.fork("other").list_checkpoints()[0].path
+    assert path
+    document = json.loads(path.read_text())
+    assert (document["parent_session"], document["parent"]) == ("s", None)
+    assert document["reason"] == "fork of s"
+
+
 # damage
 
 

@@ -85,10 +85,11 @@ def test_processes_on_one_session_keep_to_the_limit(tmp_path: Path) -> None:
     assert [each.id for each in reversed(found)] == stamps[-4:]
 
 
-def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [12, pytest.param(300, marks=pytest.mark.soak)])
+def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path, rounds: int) -> None:
     chance = random.Random(4)
     interrupted = 0
-    for round_number in range(12):
+    for round_number in range(rounds):
         directory = tmp_path / str(round_number)
         process = writer(directory, "w", steps=100_000, limit=3, size=200_000)
         go(process)
@@ -110,7 +111,7 @@ def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path) -> None:
         assert loaded.state_data["step"] >= durable[-1][0]
         loaded.checkpoint()
         assert not list(directory.glob(".*.tmp"))
-    print(f"{interrupted} of 12 rounds were killed while a file was being written")
+    print(f"{interrupted} of {rounds} rounds were killed while a file was being written")
 
 
 def test_a_fork_of_the_process_keeps_its_own_line(tmp_path: Path) -> None:

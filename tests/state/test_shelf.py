@@ -110,6 +110,34 @@ def test_ids_of_other_subjects_are_not_found(store: Store) -> None:
             manager.rollback(wanted)
 
 
+def test_a_fork_by_either_side_is_in_the_lineage(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.set_state("step", 1)
+    made = manager.checkpoint()
+    manager.fork("ours")
+    store.fork("state/s", "theirs")
+    for name in ("ours", "theirs"):
+        forked = store.resolve(f"state/{name}")
+        assert forked.parents == (made.id,)
+        loaded = StateManager.load(name, store=store)
+        assert (loaded.parent_session, loaded.state_data) == ("s", {"step": 1})
+        with pytest.raises(NotFound):
+            loaded.rollback()
+        loaded.checkpoint()
+        assert StateManager.load(name, store=store).parent_session == "s"
+
+
+def test_a_difference_names_the_values(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.set_state("step", 1)
+    one = manager.checkpoint()
+    manager.set_state("step", 2)
+    other = manager.checkpoint()
+    (change,) = store.diff(one.id, other.id).values
+    assert (change.before, change.after) == (1, 2)
+    assert "step" in str(change.path)
+
+
 def test_short_ids_work(store: Store) -> None:
     manager = StateManager("s", store=store)
     manager.set_state("step", 1)

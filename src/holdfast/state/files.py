@@ -132,7 +132,9 @@ class Directory:
                     f"there is a session {self.session_id} in {self.path} already",
                     hint="choose another name, or load it",
                 )
-            return self._add(document, file_names, limit=1)
+            # Stamps mean nothing outside their session; `parent_session` says where it is from.
+            first = msgspec.structs.replace(document, parent=None)
+            return self._add(first, file_names, limit=1)
 
     def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
         with self._turn() as file_names:

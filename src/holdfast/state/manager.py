@@ -208,10 +208,12 @@ class StateManager:
         with self._lock:
             reason = f"fork of {self.session_id}"
             if checkpoint is None:
+                came_from = self._head
                 source = self._document(reason)
             else:
                 wanted = checkpoint if isinstance(checkpoint, str) else checkpoint.id
-                source = self._place.read(self._place.find(wanted).id)
+                came_from = self._place.find(wanted)
+                source = self._place.read(came_from.id)
             other = type(self)(
                 name,
                 app=self._app,
@@ -228,6 +230,7 @@ class StateManager:
                 stage=source.stage,
                 state_info=source.state_info,
                 parent_session=self.session_id,
+                parent=came_from.id if came_from else None,
             )
             state = values.decode(first.state_info, self._types)
             other._head = other._place.create(first)

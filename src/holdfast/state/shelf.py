@@ -8,6 +8,7 @@ subject of its own beside it: it is replaced again and again and must not push o
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import moment
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.state")
 
 PART = "state"
-# What the store's own record of a checkpoint says already is not said again in the part.
-_KEPT = ("session_id", "parent_session", "state_info", "schema_version")
+# What the store's own record of a checkpoint says is not said again in the part: a store may
+# copy the part into another subject, and the copy must not claim to be the first one.
+_KEPT = ("parent_session", "state_info", "schema_version")
 
 
 class Shelf:
@@ -41,7 +43,8 @@ class Shelf:
     # reading
 
     def checkpoints(self) -> list[StateCheckpoint]:
-        return _checkpoints(self._store.list(subject=self.subject), self.session_id)
+        line = self._line()
+        return _checkpoints(line.values(), line, self.session_id)
 
     def head(self) -> StateCheckpoint | None:
         head = self._store.head(self.subject)
@@ -76,7 +79,7 @@ class Shelf:
                 f"there is a session {self.session_id} on this store already",
                 hint="choose another name, or load it",
             )
-        return self._settle(self._put(self.subject, document, None), limit=1)
+        return self._settle(self._put(self.subject, document, document.parent), limit=1)
 
     def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
         return self._settle(self._store.rollback(self.subject, to=checkpoint.id), limit)
@@ -111,18 +114,20 @@ class Shelf:
 
     def _settle(self, made: Checkpoint, limit: int) -> StateCheckpoint:
         """Let go of what is beyond the limit, now that the new one is durable."""
-        stored = {each.id: each for each in self._store.list(subject=self.subject)}
-        present = _checkpoints(list(stored.values()), self.session_id)
-        free = [each for each in present if not _is_held(stored[each.id])]
-        for old in lineage.surplus(free, limit):
+        line = self._line()
+        free = [each for each in line.values() if not _is_held(each)]
+        for old in lineage.surplus(_checkpoints(free, line, self.session_id), limit):
             self._store.delete(old.id)
             log.debug("removed checkpoint %s of %s", old.id, self.session_id)
         log.info("checkpoint %s of %s: %s", made.short, self.session_id, made.reason)
-        return self._in_line(made)
+        return _checkpoint(made, line, self.session_id)
+
+    def _line(self) -> dict[str, Checkpoint]:
+        """The session's checkpoints by id, newest first."""
+        return {each.id: each for each in self._store.list(subject=self.subject)}
 
     def _in_line(self, stored: Checkpoint) -> StateCheckpoint:
-        line = {each.id: each for each in self._store.list(subject=self.subject)}
-        return _checkpoint(stored, line, self.session_id)
+        return _checkpoint(stored, self._line(), self.session_id)
 
     def _own(self, reference: str) -> Checkpoint:
         found = self._store.resolve(reference)
@@ -136,6 +141,8 @@ class Shelf:
             raise Corrupt(f"checkpoint {checkpoint.short} is not a state", where=checkpoint.id)
         raw: dict[str, Any] = {
             **part,
+            "session_id": self.session_id,
+            "parent_session": self._forked_from(checkpoint) or part.get("parent_session"),
             "timestamp": moment.to_text(checkpoint.time),
             "reason": checkpoint.reason,
             "stage": checkpoint.stage or UNKNOWN_STAGE,
@@ -143,24 +150,35 @@ class Shelf:
         }
         return documents.from_raw(raw, self.session_id)
 
+    def _forked_from(self, checkpoint: Checkpoint) -> str | None:
+        """The session that a fork's first checkpoint came from."""
+        if not checkpoint.parents:
+            return None
+        try:
+            parent = self._store.resolve(checkpoint.parents[0])
+        except NotFound:
+            return None  # let go of since; a fork by a manager also says it in the part
+        return parent.subject.name if parent.subject != checkpoint.subject else None
+
 
 def _is_held(checkpoint: Checkpoint) -> bool:
     """Did somebody ask for it to be kept?"""
     return checkpoint.pinned or bool(checkpoint.tags)
 
 
-def _checkpoints(stored: list[Checkpoint], session_id: str) -> list[StateCheckpoint]:
-    by_id = {each.id: each for each in stored}
-    return [_checkpoint(each, by_id, session_id) for each in stored]
+def _checkpoints(
+    stored: Iterable[Checkpoint], line: dict[str, Checkpoint], session_id: str
+) -> list[StateCheckpoint]:
+    return [_checkpoint(each, line, session_id) for each in stored]
 
 
 def _checkpoint(
-    stored: Checkpoint, by_id: dict[str, Checkpoint], session_id: str
+    stored: Checkpoint, line: dict[str, Checkpoint], session_id: str
 ) -> StateCheckpoint:
     # A rollback has the content, and therefore the way back, of what it went to.
     origin = stored
-    while origin.rollback_of in by_id:
-        origin = by_id[origin.rollback_of]
+    while origin.rollback_of in line:
+        origin = line[origin.rollback_of]
     parent = origin.parents[0] if origin.parents and not origin.rollback_of else None
     return StateCheckpoint(
         id=stored.id,
