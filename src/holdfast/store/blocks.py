@@ -64,6 +64,7 @@ class PageTable:
         self.ids: list[bytes] = []
         self.chunk: NDArray[np.int32] = np.full((count, PAGES), HOLE, dtype=np.int32)
         self.at: NDArray[np.uint16] = np.zeros((count, PAGES), dtype=np.uint16)
+        self._run_counts: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -110,7 +111,19 @@ class PageTable:
         ]
 
     def run_count(self, block: int) -> int:
-        return len(_runs(self.chunk[block], self.at[block])[0])
+        """How many runs a block has, holes included; asked only of tables that are complete."""
+        if self._run_counts is None:
+            starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
+            counts = np.bincount(starts // PAGES, minlength=len(self))
+            self._run_counts = counts.tolist()
+        return self._run_counts[block]
+
+    def whole(self, block: int) -> bytes | None:
+        """The one chunk that is this block, where that is so."""
+        found = self.hashes[block]
+        number = int(self.chunk[block, 0])
+        single = number != HOLE and self.run_count(block) <= 2 and self.ids[number] == found
+        return found if single else None
 
     def used_ids(self) -> list[bytes]:
         used = np.unique(self.chunk)

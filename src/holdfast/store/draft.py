@@ -11,7 +11,7 @@ import uuid_utils
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
-from holdfast.model.errors import BadInput, NotFound, UsageError
+from holdfast.model.errors import BadInput, Conflict, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store import content, workers
 from holdfast.store.catalogue import Catalogue, Record
@@ -222,6 +222,8 @@ class Draft:
 
     def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now."""
+        if self._verb == "fork" and str(self._subject) in now.heads:
+            raise Conflict(f"{self._subject} exists already", hint="choose another name")
         self._rescue(now)
         self._sink.settle(256 * len(self._pieces))
         volumes: dict[bytes, int] = {}

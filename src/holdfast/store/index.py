@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,33 @@ from holdfast.model.errors import Corrupt, NotFound
 from holdfast.store.chunks import ID_SIZE, Location
 from holdfast.store.packs import Rows
 
-_MERGE_AT = 12  # that many small levels are merged into one
-
 Prefixes = NDArray[np.uint64]
 LoadRows = Callable[[bytes], Rows]
+
+
+class _Table:
+    """The rows of one pack, column by column: single values of a column are cheap to get."""
+
+    def __init__(self, name: bytes, rows: Rows) -> None:
+        self.name = name
+        self.ids = rows["id"].tobytes()
+        self._offset, self._stored = rows["offset"], rows["stored"]
+        self._plain, self._codec = rows["plain"], rows["codec"]
+
+    def __len__(self) -> int:
+        return len(self._offset)
+
+    def id(self, row: int) -> bytes:
+        return self.ids[row * ID_SIZE : (row + 1) * ID_SIZE]
+
+    def location(self, row: int) -> Location:
+        return Location(
+            self.name,
+            self._offset.item(row),
+            self._stored.item(row),
+            self._plain.item(row),
+            self._codec.item(row),
+        )
 
 
 class _Level:
@@ -27,13 +50,17 @@ class _Level:
         self.rows = rows
 
     @classmethod
-    def merge(cls, levels: Iterable[_Level]) -> _Level:
-        levels = list(levels)
-        prefixes = np.concatenate([level.prefixes for level in levels])
+    def of(cls, table: _Table, number: int) -> _Level:
+        ids = np.frombuffer(table.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
+        packs = np.full(len(table), number, dtype=np.int32)
+        return cls(ids[:, 0].astype(np.uint64), packs, np.arange(len(table), dtype=np.int32))
+
+    def merged(self, other: _Level) -> _Level:
+        prefixes = np.concatenate([self.prefixes, other.prefixes])
         order = np.argsort(prefixes, kind="stable")
-        packs = np.concatenate([level.packs for level in levels])[order]
-        rows = np.concatenate([level.rows for level in levels])[order]
-        return cls(prefixes[order], packs, rows)
+        packs = np.concatenate([self.packs, other.packs])[order]
+        rows = np.concatenate([self.rows, other.rows])[order]
+        return _Level(prefixes[order], packs, rows)
 
 
 class Index:
@@ -44,7 +71,7 @@ class Index:
         self._lock = threading.RLock()
         self._levels: list[_Level] = []
         self._numbers: dict[bytes, int] = {}
-        self._tables: list[tuple[bytes, Rows]] = []
+        self._tables: list[_Table] = []
         self._inline: dict[bytes, list[Location]] = {}
         self._damaged: set[bytes] = set()
 
@@ -75,11 +102,16 @@ class Index:
                 except (Corrupt, NotFound):
                     self._damaged.add(name)
                     continue
-                self._numbers[name] = len(self._tables)
-                self._tables.append((name, rows))
-                self._levels.append(self._level(rows, len(self._tables) - 1))
-            if len(self._levels) > _MERGE_AT:
-                self._levels = [_Level.merge(self._levels)]
+                self._add_table(_Table(name, rows))
+
+    def _add_table(self, table: _Table) -> None:
+        number = self._numbers[table.name] = len(self._tables)
+        self._tables.append(table)
+        level = _Level.of(table, number)
+        # Levels grow by a factor, so that there are few to search and little is merged twice.
+        while self._levels and len(self._levels[-1].prefixes) < 4 * len(level.prefixes):
+            level = self._levels.pop().merged(level)
+        self._levels.append(level)
 
     def forget_damage(self) -> None:
         """Try again to load what could not be read."""
@@ -96,12 +128,11 @@ class Index:
             found = list(self._inline.get(chunk, ()))
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
             for level in self._levels:
-                at = int(np.searchsorted(level.prefixes, prefix))
+                at = int(level.prefixes.searchsorted(prefix))
                 while at < len(level.prefixes) and level.prefixes[at] == prefix:
-                    name, rows = self._tables[level.packs[at]]
-                    row = rows[level.rows[at]]
-                    if row["id"].tobytes() == chunk:
-                        found.append(_location(name, row))
+                    table, row = self._tables[level.packs.item(at)], level.rows.item(at)
+                    if table.id(row) == chunk:
+                        found.append(table.location(row))
                     at += 1
             return found
 
@@ -109,26 +140,11 @@ class Index:
         """Every chunk that a volume is known to hold."""
         with self._lock:
             if (number := self._numbers.get(volume)) is not None:
-                name, rows = self._tables[number]
-                return [(row["id"].tobytes(), _location(name, row)) for row in rows]
+                table = self._tables[number]
+                return [(table.id(row), table.location(row)) for row in range(len(table))]
             return [
                 (chunk, place)
                 for chunk, places in self._inline.items()
                 for place in places
                 if place.volume == volume
             ]
-
-    @staticmethod
-    def _level(rows: Rows, number: int) -> _Level:
-        ids = np.frombuffer(rows["id"].tobytes(), dtype=">u8").reshape(-1, ID_SIZE // 8)
-        prefixes = ids[:, 0].astype(np.uint64)
-        count = len(rows)
-        return _Level(
-            prefixes, np.full(count, number, dtype=np.int32), np.arange(count, dtype=np.int32)
-        )
-
-
-def _location(name: bytes, row: np.void) -> Location:
-    return Location(
-        name, int(row["offset"]), int(row["stored"]), int(row["plain"]), int(row["codec"])
-    )

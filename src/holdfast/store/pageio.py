@@ -65,13 +65,19 @@ class PageReader:
         size = self.block_size(block)
         if wanted == ZERO_ID:
             return bytes(size)
-        extents = list(self.table(block // LEAF_BLOCKS).extents(block % LEAF_BLOCKS))
-        if len(extents) == 1 and extents[0].chunk == wanted:
+        if self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS) is not None:
             return self._library.get(wanted)
         data = self.assemble(block)[:size]
         if chunk_id(data.data) != wanted:
             raise Corrupt(f"block {block} of part {self.part.name!r} does not match its checksum")
         return data.data
+
+    def peek(self, block: int) -> Bytes:
+        """The block as it is stored, padded to its full size, to compare with and not to keep."""
+        whole = self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS)
+        if whole is not None and self.block_size(block) == BLOCK:
+            return np.frombuffer(self._library.get_unverified(whole), dtype=np.uint8)
+        return self.assemble(block)
 
     def assemble(self, block: int) -> Bytes:
         """The block padded with zeros to its full size; each chunk is verified."""
@@ -138,7 +144,8 @@ class PageWriter:
         return total, pages_root(self._tables), [table.encode() for table in self._tables], used
 
     def _examine(self, fetch: Fetch, first: int) -> tuple[list[_Block], int]:
-        window = np.frombuffer(fetch(), dtype=np.uint8)
+        # What is stored in order is still needed when the next window is fetched.
+        window = np.frombuffer(fetch(not self._aligned), dtype=np.uint8)
         starts = range(0, len(window), BLOCK)
         return [
             self._examine_block(window[start : start + BLOCK], first + i)
@@ -169,7 +176,7 @@ class PageWriter:
         if base.run_count(block) > _MAX_RUNS:
             return None
         try:
-            before = base.assemble(block)
+            before = base.peek(block)
         except Corrupt:
             return None  # a damaged parent is no reason to lose the child
         now = _padded(data, pages)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from holdfast.model.errors import BadInput, from_os_error
 
 Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
-Fetch = Callable[[], memoryview]
 
-WINDOW = 4 * 1024 * 1024
+WINDOW = 1024 * 1024
+
+# Fresh memory costs a page fault for every 4 KiB; a thread that is done with a window reads the
+# next one into the same place.
+_scratch = threading.local()
+
+
+class Fetch(Protocol):
+    """Gets one window. `transient`: it is done with before the same thread fetches again."""
+
+    def __call__(self, transient: bool = False) -> memoryview: ...
 
 
 def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch]:
@@ -44,11 +54,9 @@ def _is_buffer(source: object) -> bool:
 def _memory_windows(view: memoryview, skew: int, size: int) -> Iterator[Fetch]:
     for start in range(0, skew + len(view), size):
         if start < skew:
-            first = bytes(skew) + bytes(view[: size - skew])
-            yield lambda data=first: memoryview(data)  # type: ignore[misc]
+            yield _Given(memoryview(bytes(skew) + bytes(view[: size - skew])))
         else:
-            piece = view[start - skew : start - skew + size]
-            yield lambda data=piece: data  # type: ignore[misc]
+            yield _Given(view[start - skew : start - skew + size])
 
 
 def _path_windows(path: Path, skew: int, size: int) -> Iterator[Fetch]:
@@ -70,22 +78,41 @@ class _File:
         self._path = path
 
     def window(self, start: int, length: int, skew: int) -> Fetch:
-        def fetch() -> memoryview:
-            data = bytearray(length)
+        def fetch(transient: bool = False) -> memoryview:
+            data = _room(length, transient)
             lead = max(0, skew - start)
-            view = memoryview(data)[lead:]
+            data[:lead] = bytes(lead)
+            view = data[lead:]
             got = os.preadv(self._fd, [view], start + lead - skew) if len(view) else 0
             while 0 < got < len(view):
                 view = view[got:]
                 got = os.preadv(self._fd, [view], start + length - skew - len(view))
             if len(view) and not got:
                 raise BadInput(f"{self._path} became shorter while it was being saved")
-            return memoryview(data)
+            return data
 
         return fetch
 
     def __del__(self) -> None:
         os.close(self._fd)
+
+
+class _Given:
+    """A window that is in memory already."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def __call__(self, transient: bool = False) -> memoryview:
+        return self._data
+
+
+def _room(size: int, transient: bool) -> memoryview:
+    if not transient:
+        return memoryview(bytearray(size))
+    if len(getattr(_scratch, "data", b"")) < size:
+        _scratch.data = bytearray(size)
+    return memoryview(_scratch.data)[:size]
 
 
 def _stream_windows(pieces: Iterator[bytes], skew: int, size: int) -> Iterator[Fetch]:
@@ -95,7 +122,6 @@ def _stream_windows(pieces: Iterator[bytes], skew: int, size: int) -> Iterator[F
         while len(pending) >= size:
             window = bytes(memoryview(pending)[:size])
             del pending[:size]
-            yield lambda data=window: memoryview(data)  # type: ignore[misc]
+            yield _Given(memoryview(window))
     if pending:
-        last = bytes(pending)
-        yield lambda data=last: memoryview(data)  # type: ignore[misc]
+        yield _Given(memoryview(bytes(pending)))

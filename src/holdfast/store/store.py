@@ -368,8 +368,6 @@ class Store:
         _check_trust(source, trust)
         kind = Subject.parse(source.commit.subject).kind
         subject = Subject(kind, name.removeprefix(f"{kind}/"))
-        if str(subject) in now.heads:
-            raise Conflict(f"{subject} exists already", hint="choose another name")
         return self._copy(source, subject, source, "fork")
 
     def undo(self, subject: Subject | str) -> HeadMove:
