@@ -1,0 +1,1 @@
+"""Wire formats, without any I/O: bytes in, messages out."""

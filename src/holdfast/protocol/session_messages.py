@@ -1,0 +1,182 @@
+"""The session's messages (spec/session-v1.md). New fields get defaults, so old data reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.model.errors import Corrupt
+from holdfast.protocol.frames import encode_frame
+
+FORMAT = 1  # of a session's checkpoint
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str):
+    """What all messages have in common: their name in the key `type`."""
+
+
+class ItemReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one name."""
+
+    name: str
+    outcome: Literal["exact", "rebuilt", "placeholder", "skipped"]
+    reason: str = ""
+    tier: str = ""
+    size_bytes: int = 0
+
+
+class ReadyMessage(Message, frozen=True, kw_only=True):
+    """The worker waits for its first request."""
+
+    pid: int
+    python: str
+    format: int = FORMAT
+
+
+class ExecuteMessage(Message, frozen=True, kw_only=True):
+    """Run this code in the session's namespace."""
+
+    execution_id: int
+    code: str
+
+
+class OutputMessage(Message, frozen=True, kw_only=True):
+    """Text that a running cell wrote."""
+
+    execution_id: int
+    stream: Stream
+    text: str
+
+
+class InputMessage(Message, frozen=True, kw_only=True):
+    """The running cell called `input()` and waits."""
+
+    request_id: int
+    execution_id: int
+    prompt: str = ""
+    password: bool = False
+
+
+class InputResponseMessage(Message, frozen=True, kw_only=True):
+    """What the client answered; no text means the end of input."""
+
+    request_id: int
+    text: str | None = None
+
+
+class ErrorMessage(Message, frozen=True, kw_only=True):
+    """A request failed, or (inside a result) a cell raised."""
+
+    error_type: str
+    message: str
+    traceback: str = ""
+    request_id: int = 0
+
+
+class ResultMessage(Message, frozen=True, kw_only=True):
+    """A cell has ended. `value` is plain data (protocol/values.py), else `text` is a repr."""
+
+    execution_id: int
+    execution_count: int
+    duration: float
+    value: bytes | None = None
+    type_name: str = "NoneType"
+    text: str = ""
+    error: ErrorMessage | None = None
+
+
+class CheckpointMessage(Message, frozen=True, kw_only=True):
+    """Capture the session."""
+
+    request_id: int
+    reason: str = "manual"
+    stage: str | None = None
+    save_to_disk: bool = True
+    max_item_bytes: int | None = None
+
+
+class PartMessage(Message, frozen=True, kw_only=True):
+    """A piece of one part of a checkpoint, in either direction."""
+
+    request_id: int
+    name: str
+    data: bytes
+    last: bool = True
+
+
+class CheckpointCreatedMessage(Message, frozen=True, kw_only=True):
+    """The capture is complete. The id is empty until the host has committed it."""
+
+    request_id: int
+    checkpoint_id: str = ""
+    size_bytes: int = 0
+    serialization_method: str = "cloudpickle"
+    items: tuple[ItemReport, ...] = ()
+    pause_ms: float = 0.0
+
+
+class RestoreMessage(Message, frozen=True, kw_only=True):
+    """Replace the namespace by a checkpoint's; so many parts follow."""
+
+    request_id: int
+    checkpoint_id: str
+    parts: int
+    secrets: dict[str, str] = {}
+
+
+class RestoredMessage(Message, frozen=True, kw_only=True):
+    """The namespace is the checkpoint's."""
+
+    request_id: int
+    items: tuple[ItemReport, ...] = ()
+
+
+class ShutdownMessage(Message, frozen=True, kw_only=True):
+    """End the worker."""
+
+
+HostMessage = (
+    ExecuteMessage
+    | InputResponseMessage
+    | CheckpointMessage
+    | PartMessage
+    | RestoreMessage
+    | ShutdownMessage
+)
+WorkerMessage = (
+    ReadyMessage
+    | InputMessage
+    | ResultMessage
+    | PartMessage
+    | CheckpointCreatedMessage
+    | RestoredMessage
+    | ErrorMessage
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_host: msgspec.msgpack.Decoder[HostMessage] = msgspec.msgpack.Decoder(HostMessage)
+_worker: msgspec.msgpack.Decoder[WorkerMessage] = msgspec.msgpack.Decoder(WorkerMessage)
+
+
+def frame(message: Message) -> bytes:
+    """The message as one frame."""
+    return encode_frame(_encoder.encode(message))
+
+
+def decode_host(payload: bytes) -> HostMessage:
+    """What a worker reads. Raises Corrupt."""
+    try:
+        return _host.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a message for a worker: {error}") from None
+
+
+def decode_worker(payload: bytes) -> WorkerMessage:
+    """What a host reads. Raises Corrupt: a worker runs code that nobody vouches for."""
+    try:
+        return _worker.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a message of a worker: {error}") from None
