@@ -1,0 +1,33 @@
+"""Live Python sessions: run code in a worker, freeze it, bring it back.
+
+Names are loaded on first use, because the worker imports modules of this package and
+must not pay for the host's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.session.checkpoints import SessionCheckpoint as SessionCheckpoint
+    from holdfast.session.result import ErrorInfo as ErrorInfo
+    from holdfast.session.result import Repr as Repr
+    from holdfast.session.result import Result as Result
+    from holdfast.session.session import Session as Session
+
+_WHERE = {
+    "ErrorInfo": "result",
+    "Repr": "result",
+    "Result": "result",
+    "Session": "session",
+    "SessionCheckpoint": "checkpoints",
+}
+__all__ = ["ErrorInfo", "Repr", "Result", "Session", "SessionCheckpoint"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,0 +1,141 @@
+"""A session's checkpoints in the store: which parts go in, and how they come out again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.model.checkpoint import Checkpoint, Split
+from holdfast.model.errors import BadInput, Corrupt
+from holdfast.model.report import Item, Report
+from holdfast.model.subject import Subject
+from holdfast.protocol.session_messages import CheckpointCreatedMessage, ItemReport
+from holdfast.session import layout
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+# Parts that people and `diff` look into; the rest is records.
+_STRUCTURES: dict[str, type[msgspec.Struct]] = {
+    "environment": layout.Environment,
+    "sources": layout.Sources,
+    "report": layout.ReportPart,
+}
+_RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCheckpoint:
+    """A checkpoint of a session, with what its capture reported."""
+
+    checkpoint: Checkpoint
+    size_bytes: int
+    serialization_method: str
+    report: Report
+    pause_ms: float
+    saved_to_disk: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.checkpoint.id
+
+    @property
+    def short(self) -> str:
+        return self.checkpoint.short
+
+    @property
+    def subject(self) -> Subject:
+        return self.checkpoint.subject
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return self.checkpoint.parents
+
+    @property
+    def reason(self) -> str:
+        return self.checkpoint.reason
+
+    @property
+    def stage(self) -> str | None:
+        return self.checkpoint.stage
+
+    @property
+    def time(self) -> datetime:
+        return self.checkpoint.time
+
+
+Reference = SessionCheckpoint | Checkpoint | str
+
+
+def report_of(items: tuple[ItemReport, ...]) -> Report:
+    """A worker's items in the words of all levels."""
+    return Report.of(
+        Item(
+            name=item.name,
+            outcome=item.outcome,
+            reason=item.reason,
+            tier=item.tier,
+            size_bytes=item.size_bytes,
+        )
+        for item in items
+    )
+
+
+def write(
+    store: Store,
+    subject: Subject,
+    parts: Mapping[str, bytes],
+    created: CheckpointCreatedMessage,
+    *,
+    reason: str,
+    stage: str | None,
+    on_disk: bool,
+) -> SessionCheckpoint:
+    """Commit a capture. Raises Corrupt when the worker's parts are not what they should be."""
+    missing = _STRUCTURES.keys() - parts.keys()
+    if missing:
+        raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
+    with store.draft(subject, reason=reason, stage=stage) as draft:
+        for name, data in sorted(parts.items()):
+            kind = _STRUCTURES.get(name)
+            if kind is not None:
+                value = layout.encode(layout.decode(data, kind))  # by schema, then as plain data
+                draft.put(name, msgspec.msgpack.decode(value), split="structure")
+                continue
+            if not _RECORDS.fullmatch(name):
+                raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
+            split: Split = "whole" if name == layout.SMALL_PART else "content"
+            draft.put(name, data, split=split)
+        checkpoint = draft.commit()
+    return SessionCheckpoint(
+        checkpoint=checkpoint,
+        size_bytes=created.size_bytes,
+        serialization_method=created.serialization_method,
+        report=report_of(created.items),
+        pause_ms=created.pause_ms,
+        saved_to_disk=on_disk,
+    )
+
+
+def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> dict[str, bytes]:
+    """A checkpoint's parts as a worker takes them. Everything was verified by the store."""
+    manifest = store.show(reference)
+    parts: dict[str, bytes] = {}
+    for part in manifest.parts:
+        kind = _STRUCTURES.get(part.name)
+        if kind is None:
+            parts[part.name] = store.read(reference, part.name, trust=trust)
+            continue
+        value = store.value(reference, part.name, trust=trust)
+        try:
+            parts[part.name] = layout.encode(msgspec.convert(value, type=kind))
+        except msgspec.ValidationError as error:
+            raise Corrupt(f"{part.name} is not a session's: {error}") from None
+    if "environment" not in parts or "sources" not in parts:
+        raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
+    return parts

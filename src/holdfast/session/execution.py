@@ -1,0 +1,95 @@
+"""One running cell on the host's side: its output as it comes, and in the end its result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from holdfast.protocol.session_messages import OutputMessage, ResultMessage, Stream
+from holdfast.session.result import ErrorInfo, Result, value_of
+
+# A cell that prints for ever must not take the host's memory; the rest is counted as lost.
+OUTPUT_LIMIT = 64 << 20
+
+
+class Execution:
+    """Collects a cell's output; an async iterator over it, whose `result` is there at the end."""
+
+    def __init__(self, execution_id: int) -> None:
+        self.id = execution_id
+        self._texts: dict[Stream, list[str]] = {"stdout": [], "stderr": []}
+        self._kept = 0
+        self._truncated = False
+        self._events: asyncio.Queue[OutputMessage | None] = asyncio.Queue()
+        self._result: Result | None = None
+        self._started = time.perf_counter()
+        self.task: asyncio.Task[Result] | None = None
+        self.timed_out: float | None = None
+
+    def output(self, stream: Stream, text: str) -> None:
+        """Take what the worker wrote."""
+        if self._kept + len(text) > OUTPUT_LIMIT:
+            self._truncated = True
+            return
+        self._kept += len(text)
+        self._texts[stream].append(text)
+        self._events.put_nowait(OutputMessage(execution_id=self.id, stream=stream, text=text))
+
+    def finish(self, message: ResultMessage) -> Result:
+        """The worker's answer, with the output that came before it."""
+        error = ErrorInfo.of(message.error) if message.error is not None else None
+        if self.timed_out is not None and error is not None and error.type == "KeyboardInterrupt":
+            text = f"stopped after {self.timed_out:g} s"
+            error = ErrorInfo(type="TimeoutError", message=text, traceback=error.traceback)
+        return self._end(
+            Result(
+                value=value_of(message),
+                type_name=message.type_name,
+                stdout=self._text("stdout"),
+                stderr=self._text("stderr"),
+                error=error,
+                duration=message.duration,
+                execution_count=message.execution_count,
+                truncated=self._truncated,
+            )
+        )
+
+    def fail(self, kind: str, message: str) -> Result:
+        """The cell has no answer: its worker is gone."""
+        return self._end(
+            Result(
+                stdout=self._text("stdout"),
+                stderr=self._text("stderr"),
+                error=ErrorInfo(type=kind, message=message),
+                duration=time.perf_counter() - self._started,
+                truncated=self._truncated,
+            )
+        )
+
+    def close(self) -> None:
+        """No more output will come."""
+        self._events.put_nowait(None)
+
+    @property
+    def result(self) -> Result:
+        """The finished cell; raises RuntimeError while it runs."""
+        if self._result is None:
+            raise RuntimeError("the cell is still running")
+        return self._result
+
+    async def __aiter__(self) -> AsyncIterator[OutputMessage]:
+        while True:
+            event = await self._events.get()
+            if event is None:
+                break
+            yield event
+        if self.task is not None:
+            await self.task  # an error of the session itself is raised here
+
+    def _text(self, stream: Stream) -> str:
+        return "".join(self._texts[stream])
+
+    def _end(self, result: Result) -> Result:
+        self._result = result
+        return result

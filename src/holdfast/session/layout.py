@@ -1,0 +1,146 @@
+"""What a session's checkpoint holds, as values (spec/session-v1.md). It does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeVar
+
+import msgspec
+
+from holdfast.model.errors import Corrupt
+from holdfast.protocol.session_messages import FORMAT, ItemReport
+
+# From the best to the worst; a checkpoint's `serialization_method` is the worst one needed.
+TIERS = ("cloudpickle", "msgpack", "json", "source", "placeholder")
+Tier = Literal["cloudpickle", "msgpack", "json", "source", "placeholder", "secret"]
+
+SMALL_PART = "namespace/small"
+SMALL = 64 << 10  # records below this size share one part
+
+NAME = "name:"
+DEFINITION = "definition:"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The values of one or more members, readable without any other record."""
+
+    members: tuple[str, ...]
+    tier: Tier
+    data: bytes = b""  # beside the header on disk, so that no limit of msgpack applies
+    portable: bool = True
+    type_name: str = ""
+    reason: str = ""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Source that ran; lines that nothing needs are blank."""
+
+    number: int
+    filename: str
+    text: str
+    flags: int = 0
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A class or function kept as source, and the variables bound to it."""
+
+    label: str
+    kind: Literal["class", "function"]
+    name: str
+    names: tuple[str, ...]
+    cell: int
+    first: int
+    last: int
+    block_first: int = 0
+    block_last: int = 0
+    qualname: str = ""
+    line: int = 0
+    index: int = 0
+    note: str = ""
+
+
+class Import(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A module the session imported, and the variables bound to it."""
+
+    module: str
+    names: tuple[str, ...] = ()
+    statement: str = ""
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is kept as text."""
+
+    cells: tuple[Cell, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    imports: tuple[Import, ...] = ()
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when the capture was made."""
+
+    format: int = FORMAT
+    created: str = ""
+    python: str = ""
+    implementation: str = ""
+    platform: str = ""
+    execution_count: int = 0
+    serialization_method: str = "cloudpickle"
+    libraries: dict[str, str] = {}
+
+
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The capture's report."""
+
+    items: tuple[ItemReport, ...] = ()
+
+
+_T = TypeVar("_T")
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """One of the values above as msgpack."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes, kind: type[_T]) -> _T:
+    """Read one of the values above. Raises Corrupt."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a {kind.__name__.lower()}: {error}") from None
+
+
+def minor(python: str) -> tuple[str, ...]:
+    """The part of a Python version that decides whether bytecode can be shared."""
+    return tuple(python.split(".")[:2])
+
+
+def lowest(tiers: set[str]) -> str:
+    """The worst tier among those that were needed."""
+    return max((tier for tier in tiers if tier in TIERS), key=TIERS.index, default=TIERS[0])
+
+
+def encode_record(record: Record) -> bytes:
+    """A record as it stands in its part."""
+    header = _encoder.encode(msgspec.structs.replace(record, data=b""))
+    lengths = len(header).to_bytes(4, "big"), len(record.data).to_bytes(8, "big")
+    return b"".join((lengths[0], header, lengths[1], record.data))
+
+
+def decode_records(part: bytes) -> Iterator[Record]:
+    """The records of a part. Raises Corrupt."""
+    view = memoryview(part)
+    position = 0
+    while position < len(view):
+        header, position = _take(view, position, 4)
+        data, position = _take(view, position, 8)
+        yield msgspec.structs.replace(decode(bytes(header), Record), data=bytes(data))
+
+
+def _take(view: memoryview, position: int, width: int) -> tuple[memoryview, int]:
+    start = position + width
+    end = start + int.from_bytes(view[position:start], "big")
+    if start > len(view) or end > len(view):
+        raise Corrupt("a part of records ends in the middle of one")
+    return view[start:end], end

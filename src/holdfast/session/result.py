@@ -1,0 +1,61 @@
+"""What running a cell gives: values that carry no reference to the worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
+from holdfast.protocol.values import decode_plain
+
+
+class Repr(str):
+    """The repr of a value that is no plain data, with the name of its type."""
+
+    __slots__ = ("type_name",)
+    type_name: str
+
+    def __new__(cls, text: str, type_name: str) -> Repr:
+        made = super().__new__(cls, text)
+        made.type_name = type_name
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """What a cell raised, or what ended it."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, message: ErrorMessage) -> ErrorInfo:
+        return cls(type=message.error_type, message=message.message, traceback=message.traceback)
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished cell. `value` is plain data, or a `Repr` of anything else."""
+
+    value: object = None
+    type_name: str = "NoneType"
+    stdout: str = ""
+    stderr: str = ""
+    error: ErrorInfo | None = None
+    duration: float = 0.0
+    execution_count: int = 0
+    truncated: bool = False  # whether output beyond the limit was dropped
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+def value_of(message: ResultMessage) -> object:
+    """The value of a result. Raises Corrupt."""
+    if message.value is not None:
+        return decode_plain(message.value)
+    return Repr(message.text, message.type_name) if message.text else None

@@ -1,0 +1,86 @@
+"""Code objects as places in source: any Python version can compile them again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from types import CodeType
+from typing import NamedTuple
+
+from holdfast.session.worker.cells import CellLog
+
+
+class Place(NamedTuple):
+    """Where a code object stands: a block of a cell, and its name and line in there."""
+
+    cell: int
+    first: int
+    last: int
+    qualname: str
+    line: int
+    nth: int
+
+
+class CodeIndex:
+    """Finds a code object's place, and a place's code object."""
+
+    def __init__(self, cells: CellLog) -> None:
+        self._cells = cells
+        self._compiled: dict[tuple[int, int], dict[tuple[str, int], list[CodeType]]] = {}
+        # The code is kept with its place, so that its address cannot come to mean another one.
+        self._places: dict[int, tuple[CodeType, Place | None]] = {}
+
+    def clear(self) -> None:
+        """Forget what is compiled: the cells are others now."""
+        self._compiled.clear()
+        self._places.clear()
+
+    def locate(self, code: CodeType) -> Place | None:
+        """Where this code stands, if compiling that source gives the very same code."""
+        known = self._places.get(id(code))
+        if known is None:
+            known = self._places[id(code)] = (code, self._search(code))
+        return known[1]
+
+    def find(self, place: Place) -> CodeType:
+        """The code at a place; raises LookupError."""
+        table = self._table(place.cell, place.first, place.last)
+        try:
+            return table[place.qualname, place.line][place.nth]
+        except (KeyError, IndexError):
+            raise LookupError(
+                f"no {place.qualname} in line {place.line} of cell {place.cell}"
+            ) from None
+
+    def _search(self, code: CodeType) -> Place | None:
+        number = self._cells.number_of(code.co_filename)
+        block = number and self._cells.block_of(number, code.co_firstlineno)
+        if not number or not block:
+            return None
+        key = code.co_qualname, code.co_firstlineno
+        for index, found in enumerate(self._table(number, *block).get(key, [])):
+            if found == code:
+                return Place(number, *block, *key, index)
+        return None
+
+    def _table(self, number: int, first: int, last: int) -> dict[tuple[str, int], list[CodeType]]:
+        table = self._compiled.get((number, first))
+        if table is None:
+            cell = self._cells.get(number)
+            if cell is None:
+                raise LookupError(f"cell {number} is not kept")
+            flags = cell.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            text = self._cells.lines(number, first, last)
+            top = compile(text, cell.filename, "exec", flags, dont_inherit=True)
+            table = self._compiled[number, first] = {}
+            for code in nested(top):
+                table.setdefault((code.co_qualname, code.co_firstlineno), []).append(code)
+        return table
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Every code object inside this one, depth first."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from nested(constant)

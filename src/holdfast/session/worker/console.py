@@ -1,0 +1,71 @@
+"""The cell's standard input: `input()`, `getpass` and `sys.stdin` ask the client."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import sys
+
+from holdfast.protocol.session_messages import InputMessage, InputResponseMessage
+from holdfast.session.worker.channel import Channel
+
+
+class Console(io.TextIOBase):
+    """Stands in for `sys.stdin`; asks over the control socket and waits for the answer."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self._last_request = 0
+        self.execution_id = 0
+
+    def install(self) -> None:
+        sys.stdin = self
+        builtins.input = self.input
+
+    def input(self, prompt: object = "", /) -> str:
+        """As the builtin: one line without its end; EOFError when the client has no more."""
+        answer = self._ask(str(prompt))
+        if answer is None:
+            raise EOFError("the client gave no input")
+        return answer
+
+    def getpass(self, prompt: str = "Password: ", stream: object = None) -> str:
+        """As `getpass.getpass`, marked so that the client can hide what is typed."""
+        answer = self._ask(prompt, password=True)
+        if answer is None:
+            raise EOFError("the client gave no input")
+        return answer
+
+    def readable(self) -> bool:
+        return True
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # typeshed: int
+        answer = self._ask("")
+        return "" if answer is None else answer + "\n"
+
+    def read(self, size: int | None = -1, /) -> str:
+        return "".join(iter(self.readline, ""))
+
+    def _ask(self, prompt: str, password: bool = False) -> str | None:
+        if "getpass" in sys.modules:
+            sys.modules["getpass"].getpass = self.getpass  # type: ignore[attr-defined]
+        if not self.execution_id:
+            raise RuntimeError("input() works only while a cell runs")
+        self._last_request += 1
+        request = self._last_request
+        self._channel.send(
+            InputMessage(
+                request_id=request,
+                execution_id=self.execution_id,
+                prompt=prompt,
+                password=password,
+            )
+        )
+        while True:
+            message = self._channel.receive()
+            if message is None:
+                return None
+            # An answer to an earlier question, whose cell was interrupted, may still be on its way.
+            if isinstance(message, InputResponseMessage) and message.request_id == request:
+                return message.text

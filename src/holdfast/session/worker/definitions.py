@@ -1,0 +1,153 @@
+"""Definitions and imports, noticed while they run.
+
+A cell's tree gets a call after each class, function and import that stands outside
+functions and classes, also inside `if`, `for`, `try` and `with`; so what is noted is what
+ran, as often as it ran, in the order in which it ran.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import weakref
+from typing import Literal, NamedTuple
+
+from holdfast.session.worker.cells import first_line
+
+# Looked up through builtins, so that the user's namespace stays the user's.
+_HOOK = "__holdfast_ran__"
+
+
+class Site(NamedTuple):
+    """A statement that defines or imports something."""
+
+    kind: Literal["class", "function", "import"]
+    name: str
+    cell: int
+    first: int
+    last: int
+    modules: tuple[str, ...] = ()
+    statement: str = ""
+
+
+class Event:
+    """A definition that ran, the object it made, and a class's attributes at that moment."""
+
+    __slots__ = ("attributes", "label", "object", "site")
+
+    def __init__(self, label: str, site: Site, made: object) -> None:
+        self.label = label
+        self.site = site
+        self.object = weakref.ref(made)
+        self.attributes = dict(vars(made)) if isinstance(made, type) else {}
+
+
+class Definitions:
+    """All definitions whose objects still live, and all imports, in order."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        self._namespace = namespace
+        self._sites: list[Site] = []
+        self._known: dict[Site, int] = {}
+        self._events: list[Event] = []
+        self._sequence = 0
+        self._room = 1000
+        self.imports: dict[str, str] = {}
+
+    def install(self) -> None:
+        setattr(builtins, _HOOK, self._ran)
+
+    def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
+        """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""
+        tree.body = self._statements(tree.body, cell)
+        return tree
+
+    def living(self) -> list[Event]:
+        """Definitions whose object still exists, in the order in which they ran."""
+        self._events = [event for event in self._events if event.object() is not None]
+        return list(self._events)
+
+    def adopt(self, label: str, site: Site, made: object) -> None:
+        """Note a definition that a restore has brought back."""
+        self._events.append(Event(label, site, made))
+        self._sequence = max(self._sequence, int(label[1:]) if label[1:].isdigit() else 0)
+
+    def clear(self) -> None:
+        """Forget everything, before a restore."""
+        self._events.clear()
+        self.imports.clear()
+
+    def reset(self, events: list[Event], imports: dict[str, str]) -> None:
+        """Take back what was known before a restore that failed."""
+        self._events, self.imports = events, imports
+
+    def label(self) -> str:
+        """A label that no definition of this session has had."""
+        self._sequence += 1
+        return f"d{self._sequence}"
+
+    def _ran(self, index: int) -> None:
+        site = self._sites[index]
+        if site.kind == "import":
+            for module in site.modules:
+                self.imports.setdefault(module, site.statement)
+            return
+        made = self._namespace.get(site.name)
+        try:
+            self._events.append(Event(self.label(), site, made))
+        except TypeError:
+            return  # a decorator made something that is no definition any more: it is data
+        if len(self._events) > self._room:
+            self._room = 2 * len(self.living()) + 1000
+
+    def _statements(self, body: list[ast.stmt], cell: int) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for node in body:
+            found.append(node)
+            match node:
+                case ast.ClassDef():
+                    found.append(self._call(node, "class", node.name, cell))
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    found.append(self._call(node, "function", node.name, cell))
+                case ast.Import() | ast.ImportFrom():
+                    modules = imported(node)
+                    if modules:
+                        found.append(self._call(node, "import", "", cell, modules))
+                case _:
+                    self._descend(node, cell)
+        return found
+
+    def _descend(self, node: ast.AST, cell: int) -> None:
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list) and inner:
+                setattr(node, field, self._statements(inner, cell))
+        for branch in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self._descend(branch, cell)
+
+    def _call(
+        self,
+        node: ast.stmt,
+        kind: Literal["class", "function", "import"],
+        name: str,
+        cell: int,
+        modules: tuple[str, ...] = (),
+    ) -> ast.stmt:
+        statement = ast.unparse(node) if kind == "import" else ""
+        last = node.end_lineno or node.lineno
+        site = Site(kind, name, cell, first_line(node), last, modules, statement)
+        index = self._known.setdefault(site, len(self._sites))
+        if index == len(self._sites):
+            self._sites.append(site)
+        call = ast.Call(ast.Name(_HOOK, ast.Load()), [ast.Constant(index)], [])
+        # On the statement's own line, so that no traceback shows a line that nobody wrote.
+        return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> tuple[str, ...]:
+    """The modules that a statement loads, without asking whether they exist."""
+    if isinstance(node, ast.Import):
+        return tuple(alias.name for alias in node.names)
+    if node.level or not node.module or node.module == "__future__":
+        return ()
+    return (node.module,)

@@ -1,0 +1,58 @@
+"""Interrupts: SIGINT reaches only the execution it was meant for, and never cuts a frame."""
+
+from __future__ import annotations
+
+import mmap
+import signal
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ID = struct.Struct("=Q")
+
+
+class Interrupts:
+    """The host writes the execution's id to a shared page and then sends SIGINT."""
+
+    def __init__(self, page_fd: int) -> None:
+        self._page = mmap.mmap(page_fd, _ID.size)
+        self._running = 0
+        self._shields = 0
+        self._pending = False
+
+    def install(self) -> None:
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    @contextmanager
+    def running(self, execution_id: int) -> Iterator[None]:
+        """Only in this block, and only for this id, an interrupt raises KeyboardInterrupt."""
+        # User code may have put its own handler in place; the next cell starts with ours.
+        self.install()
+        self._pending = False
+        self._running = execution_id
+        try:
+            yield
+        finally:
+            self._running = 0
+            self._pending = False
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """An interrupt that comes in this block is raised when the block ends."""
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        if self._pending and not self._shields:
+            self._pending = False
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        (wanted,) = _ID.unpack_from(self._page, 0)
+        if not self._running or wanted != self._running:
+            return  # it was meant for an execution that has ended
+        if self._shields:
+            self._pending = True
+            return
+        raise KeyboardInterrupt

@@ -1,0 +1,128 @@
+"""What is in the namespace: imports, definitions and values, told apart."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+
+from holdfast.protocol.session_messages import ItemReport
+from holdfast.session.layout import Definition, Import
+from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.definitions import Definitions, Event
+from holdfast.session.worker.pickler import function_state
+from holdfast.session.worker.secrets import secret
+from holdfast.session.worker.states import class_state
+
+# The interpreter's own entries of a module.
+OWN = {
+    "__builtins__", "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__",
+    "__cached__",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Inventory:
+    """A namespace, sorted by how each of its names is kept."""
+
+    values: list[str] = field(default_factory=list)
+    imports: tuple[Import, ...] = ()
+    definitions: list[Definition] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)
+    states: dict[str, dict[str, object]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    hidden: dict[int, str] = field(default_factory=dict)
+    skipped: list[ItemReport] = field(default_factory=list)
+
+
+def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definitions) -> Inventory:
+    """Sort a namespace. It only looks."""
+    found = Inventory()
+    modules: dict[str, list[str]] = {}
+    bound: dict[int, list[str]] = {}  # classes and functions -> their names
+    for name, value in list(namespace.items()):
+        if type(name) is not str:
+            reason = "its name in the namespace is not text"
+            found.skipped.append(ItemReport(name=repr(name), outcome="skipped", reason=reason))
+        elif name in OWN or (name == "__annotations__" and not value):
+            continue
+        elif isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value:
+            modules.setdefault(value.__name__, []).append(name)
+        elif isinstance(value, type) or _own_function(value, namespace):
+            bound.setdefault(id(value), []).append(name)
+        else:
+            found.values.append(name)
+    found.imports = _imports(modules, definitions.imports)
+    for event in definitions.living():
+        made = event.object()
+        if id(made) in found.labels:
+            continue
+        if isinstance(made, type):
+            _add_class(found, event, made, bound.pop(id(made), []))
+        elif isinstance(made, FunctionType) and id(made) in bound:
+            place = codes.locate(made.__code__)
+            if place is not None:
+                _add_function(found, event.label, made, place, bound.pop(id(made)))
+    for names in bound.values():
+        value = namespace[names[0]]
+        place = codes.locate(value.__code__) if isinstance(value, FunctionType) else None
+        if isinstance(value, FunctionType) and place is not None:
+            _add_function(found, f"f:{names[0]}", value, place, names)
+        else:
+            found.values.extend(names)
+    return found
+
+
+def _own_function(value: object, namespace: dict[str, object]) -> bool:
+    if type(value) is not FunctionType:
+        return False
+    return value.__globals__ is namespace and value.__closure__ is None
+
+
+def _imports(modules: dict[str, list[str]], ran: dict[str, str]) -> tuple[Import, ...]:
+    imports = [
+        Import(module=module, names=tuple(modules.pop(module, ())), statement=statement)
+        for module, statement in ran.items()
+    ]
+    imports += [
+        Import(module=module, names=tuple(names), statement=f"import {module}")
+        for module, names in modules.items()
+    ]
+    return tuple(imports)
+
+
+def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> None:
+    site = event.site
+    found.labels[id(made)] = event.label
+    found.definitions.append(
+        Definition(
+            label=event.label, kind="class", name=site.name, names=tuple(names),
+            cell=site.cell, first=site.first, last=site.last,
+        )
+    )  # fmt: skip
+    state = class_state(made, event.attributes)
+    if state:
+        found.states[event.label] = state
+
+
+def _add_function(
+    found: Inventory, label: str, made: FunctionType, place: Place, names: list[str]
+) -> None:
+    found.labels[id(made)] = label
+    found.definitions.append(
+        Definition(
+            label=label, kind="function", name=names[0], names=tuple(names),
+            cell=place.cell, first=place.first, last=place.last,
+            block_first=place.first, block_last=place.last,
+            qualname=place.qualname, line=place.line, index=place.nth,
+        )
+    )  # fmt: skip
+    state = function_state(made)
+    if not state:
+        return
+    found.states[label] = state
+    # A default has no name in the state; its parameter has.
+    for name, parameter in inspect.signature(made, follow_wrapped=False).parameters.items():
+        if secret(name, parameter.default):
+            found.hidden[id(parameter.default)] = name

@@ -1,0 +1,176 @@
+"""The worker's loop: read a message, do it, answer. Started by `holdfast.session.process`."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import os
+import platform
+import signal
+import socket
+import sys
+import time
+
+import msgspec
+
+from holdfast.protocol.session_messages import (
+    CheckpointCreatedMessage,
+    CheckpointMessage,
+    ExecuteMessage,
+    ReadyMessage,
+    RestoredMessage,
+    RestoreMessage,
+    ShutdownMessage,
+)
+from holdfast.session import layout
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.channel import Channel
+from holdfast.session.worker.codes import CodeIndex
+from holdfast.session.worker.console import Console
+from holdfast.session.worker.definitions import Definitions
+from holdfast.session.worker.interrupts import Interrupts
+from holdfast.session.worker.runner import Runner, describe, flush
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """A namespace and what serves it."""
+
+    def __init__(self, control: socket.socket, page_fd: int) -> None:
+        main = sys.modules["__main__"]
+        self._namespace: dict[str, object] = main.__dict__
+        self._interrupts = Interrupts(page_fd)
+        self._channel = Channel(control, self._interrupts)
+        self._console = Console(self._channel)
+        self._cells = CellLog()
+        self._codes = CodeIndex(self._cells)
+        self._definitions = Definitions(self._namespace)
+        self._runner = Runner(self._namespace, self._cells, self._definitions)
+        self._libc = ctypes.CDLL(None)
+
+    def serve(self) -> None:
+        """Answer messages until the host is gone or says so."""
+        self._namespace.clear()
+        self._namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        self._interrupts.install()
+        self._console.install()
+        self._definitions.install()
+        self._channel.send(ReadyMessage(pid=os.getpid(), python=platform.python_version()))
+        while True:
+            message = self._channel.receive()
+            match message:
+                case ExecuteMessage():
+                    self._execute(message)
+                case CheckpointMessage():
+                    self._checkpoint(message)
+                case RestoreMessage():
+                    self._restore(message)
+                case None | ShutdownMessage():
+                    return
+                case _:
+                    continue  # an answer to a question whose cell was interrupted
+
+    def _execute(self, message: ExecuteMessage) -> None:
+        self._console.execution_id = message.execution_id
+        try:
+            with self._interrupts.running(message.execution_id):
+                result = self._runner.run(message.execution_id, message.code)
+        finally:
+            self._console.execution_id = 0
+        flush()
+        self._libc.fflush(None)  # what C code printed belongs to this cell
+        self._channel.send(result)
+
+    def _checkpoint(self, message: CheckpointMessage) -> None:
+        from holdfast.session.worker.capture import Capture  # with cloudpickle: 10 ms
+
+        started = time.perf_counter()
+        try:
+            capture = Capture(
+                self._namespace,
+                self._cells,
+                self._codes,
+                self._definitions,
+                message.max_item_bytes,
+            )
+            captured = capture.run(self._environment())
+        except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
+            self._fail(message.request_id, error)
+            return
+        pause = time.perf_counter() - started
+        for name, data in captured.parts.items():
+            self._channel.send_part(message.request_id, name, data)
+        self._channel.send(
+            CheckpointCreatedMessage(
+                request_id=message.request_id,
+                size_bytes=sum(map(len, captured.parts.values())),
+                serialization_method=captured.serialization_method,
+                items=captured.items,
+                pause_ms=pause * 1000,
+            )
+        )
+
+    def _restore(self, message: RestoreMessage) -> None:
+        parts = self._channel.receive_parts(message.parts)
+        if parts is None:
+            return
+        from holdfast.session.worker.restore import Restore
+
+        before = dict(self._namespace)
+        cells = self._cells.all()
+        events, imports = self._definitions.living(), dict(self._definitions.imports)
+        try:
+            restore = Restore(
+                parts,
+                self._namespace,
+                self._cells,
+                self._codes,
+                self._definitions,
+                message.secrets,
+            )
+            items = restore.run()
+        except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
+            self._namespace.clear()
+            self._namespace.update(before)
+            self._cells.replace(cells)
+            self._codes.clear()
+            self._definitions.reset(events, imports)
+            self._fail(message.request_id, error)
+            return
+        self._runner.count = restore.environment.execution_count
+        self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
+
+    def _fail(self, request_id: int, error: BaseException) -> None:
+        described = describe(error, self._cells)
+        self._channel.send(msgspec.structs.replace(described, request_id=request_id))
+
+    def _environment(self) -> layout.Environment:
+        # Only what is imported already, and without reading anything from disk.
+        tops = {name for name in self._definitions.imports if "." not in name}
+        versions = {
+            name: str(getattr(sys.modules.get(name), "__version__", "")) for name in sorted(tops)
+        }
+        created = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+        micros = time.time_ns() // 1000 % 1_000_000
+        return layout.Environment(
+            created=f"{created}.{micros:06d}Z",
+            python=platform.python_version(),
+            implementation=platform.python_implementation(),
+            platform=f"{sys.platform}-{platform.machine()}",
+            execution_count=self._runner.count,
+            libraries={name: version for name, version in versions.items() if version},
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """Run a worker: the control socket, the interrupt page, and the host's process id."""
+    control_fd, page_fd, parent = map(int, arguments)
+    for fd in (control_fd, page_fd):
+        os.set_inheritable(fd, False)
+    # The kernel ends this process with the host, whatever the user's code is doing then.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    sys.argv = [""]
+    Worker(socket.socket(fileno=control_fd), page_fd).serve()

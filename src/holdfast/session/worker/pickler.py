@@ -1,0 +1,295 @@
+"""Writing a record: cloudpickle's reducers, with definitions as references and no failures.
+
+A node that cannot be saved becomes a placeholder inside the pickle, in the same pass, so
+it costs nothing but itself. Functions keep the session's namespace as their globals; their
+code is a place in source wherever it has one.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from holdfast.session.worker import rebuild
+from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.runner import type_name
+from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value
+
+# `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
+Reduction = Any
+
+DEEP = 10_000  # recursion limit for the second attempt at a deep object
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+
+
+class Hole(NamedTuple):
+    """A node that could not be saved."""
+
+    identity: int
+    type_name: str
+    reason: str
+
+
+class TooLarge(Exception):
+    """The item is larger than the limit for one item."""
+
+
+class _Limited(io.BytesIO):
+    """Stops a pickle that grows beyond the limit while it grows."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + memoryview(data).nbytes > self._limit:
+            raise TooLarge(f"larger than the limit of {self._limit} bytes for one item")
+        return super().write(data)
+
+
+class Surroundings(NamedTuple):
+    """What a record may refer to instead of containing it."""
+
+    namespace: dict[str, object]
+    codes: CodeIndex
+    labels: Mapping[int, str]  # id of a class or function -> the label of its definition
+    limit: int | None = None
+
+
+class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles one record and notes what it met."""
+
+    def __init__(self, file: io.BytesIO, around: Surroundings) -> None:
+        super().__init__(file, protocol=5)
+        self._around = around
+        self.holes: list[Hole] = []
+        self.places: set[Place] = set()
+        self.references: set[int] = set()
+        self.hidden: dict[int, str] = {}
+        self.secrets: list[str] = []
+        self.notes: list[str] = []
+        self.portable = True
+
+    def reducer_override(self, obj: Any) -> Reduction:
+        kind = type(obj)
+        special = _SPECIAL.get(kind)
+        if special is not None:
+            return special(self, obj)
+        if issubclass(kind, type):
+            return self._reference(obj) or super().reducer_override(obj)
+        if issubclass(kind, Placeholder):
+            name, reason, _, _ = describe(obj)
+            return self._hole(obj, name, reason)
+        return self._guarded(obj, kind)
+
+    def _guarded(self, obj: Any, kind: type) -> Reduction:
+        reducer = self.dispatch_table.get(kind)
+        try:
+            reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
+        except Exception as error:  # noqa: BLE001  # user code; the hole says what it was
+            return self._hole(obj, type_name(obj), _reason(error))
+        if isinstance(reduced, str) and not _reachable(obj, reduced):
+            return self._hole(obj, type_name(obj), f"it cannot be found as {reduced}")
+        return reduced
+
+    def _reference(self, obj: object) -> Reduction:
+        label = self._around.labels.get(id(obj))
+        if label is None:
+            return None
+        self.references.add(id(obj))
+        return rebuild.definition, (label,)
+
+    def _function(self, obj: FunctionType) -> Reduction:
+        reference = self._reference(obj)
+        if reference is not None:
+            return reference
+        scope = obj.__globals__
+        name = scope.get("__name__")
+        if scope is self._around.namespace:
+            name = "__main__"
+        else:
+            reduced = super().reducer_override(obj)
+            if reduced is NotImplemented:
+                self.references.add(id(obj))
+                return reduced
+            module = sys.modules.get(name) if isinstance(name, str) else None
+            if module is None or module.__dict__ is not scope:
+                return reduced  # its globals belong to no module: cloudpickle's copy has to do
+        arguments = (obj.__code__, _Scope(str(name)), obj.__name__, obj.__closure__)
+        state = function_state(obj)
+        return rebuild.function, arguments, state or None, None, None, rebuild.set_function
+
+    def _code(self, obj: CodeType) -> Reduction:
+        place = self._around.codes.locate(obj)
+        if place is None:
+            self.portable = False
+            return self._guarded(obj, CodeType)
+        self.places.add(place)
+        return rebuild.code, tuple(place)
+
+    def _closure(self, obj: CellType) -> Reduction:
+        try:
+            contents = (obj.cell_contents,)
+        except ValueError:
+            return rebuild.cell, ()
+        return rebuild.cell, (), contents, None, None, rebuild.set_cell
+
+    def _module(self, obj: ModuleType) -> Reduction:
+        if obj.__dict__ is self._around.namespace:
+            return rebuild.module, ("__main__",)
+        return self._guarded(obj, ModuleType)
+
+    def _lock(self, obj: Any) -> Reduction:
+        if obj.locked():
+            return self._hole(obj, type_name(obj), "somebody holds it")
+        return threading.Lock, ()
+
+    def _rlock(self, obj: Any) -> Reduction:
+        if "owner=0" not in repr(obj):
+            return self._hole(obj, type_name(obj), "somebody holds it")
+        return threading.RLock, ()
+
+    def _file(self, obj: Any) -> Reduction:
+        # cloudpickle would put a copy of the file's content in its place, and say nothing.
+        for name in ("stdout", "stderr", "stdin"):
+            if obj is getattr(sys, name):
+                return getattr, (sys, name)
+        return self._hole(obj, type_name(obj), "open files are not brought back")
+
+    def _cache(self, obj: Any) -> Reduction:
+        self.notes.append(f"the cache of {obj.__wrapped__.__name__} starts empty")
+        parameters = obj.cache_parameters()
+        arguments = (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
+        return rebuild.cached, arguments, vars(obj)
+
+    def _hole(self, obj: object, name: str, reason: str) -> Reduction:
+        self.holes.append(Hole(id(obj), name, reason))
+        return rebuild.placeholder, (name, reason)
+
+
+class SecretPickler(RecordPickler):
+    """The slower pickler, used where a first look found what may be a secret."""
+
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        kind = type(obj)
+        if kind is dict:
+            for key, value in obj.items():
+                if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:
+                    continue
+                # {"password": "password"}: the interpreter has one object for both.
+                if isinstance(value, bytes) or not secret_name(value):
+                    self.hidden[id(value)] = key
+        elif kind is str or kind is bytes:
+            name = self.hidden.get(id(obj))
+            if name is None and secret_value(obj):
+                name = "key"
+            if name is not None:
+                self.secrets.append(name)
+                return ("secret", name)
+        return None
+
+
+class _Scope:
+    """A function's globals inside a pickle: named, never copied."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __reduce__(self) -> Reduction:
+        return rebuild.namespace, (self.module,)
+
+
+def function_state(function: FunctionType) -> dict[str, object]:
+    """What a function's code does not say; empty for a plain one."""
+    state: dict[str, object] = {}
+    for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__dict__"):
+        value = getattr(function, name)
+        if value:
+            state[name] = value
+    code = function.__code__
+    documentation = code.co_consts[0] if code.co_consts else None
+    expected = {
+        "__name__": code.co_name,
+        "__qualname__": code.co_qualname,
+        "__module__": function.__globals__.get("__name__"),
+        "__doc__": documentation if isinstance(documentation, str) else None,
+    }
+    for name, value in expected.items():
+        if getattr(function, name) != value:
+            state[name] = getattr(function, name)
+    return state
+
+
+def _reachable(obj: object, name: str) -> bool:
+    module = sys.modules.get(pickle.whichmodule(obj, name))  # type: ignore[attr-defined]
+    found: object = module
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    return found is obj
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__).split("\n")[0][:200]
+
+
+_SPECIAL: dict[type, Callable[[RecordPickler, Any], Reduction]] = {
+    FunctionType: RecordPickler._function,
+    CodeType: RecordPickler._code,
+    CellType: RecordPickler._closure,
+    ModuleType: RecordPickler._module,
+    _LOCK: RecordPickler._lock,
+    _RLOCK: RecordPickler._rlock,
+    io.TextIOWrapper: RecordPickler._file,
+    type(functools.lru_cache(len)): RecordPickler._cache,
+}
+# Found by name in their modules: the pickler's own way is safe and quick.
+_SPECIAL[BuiltinFunctionType] = lambda pickler, obj: pickler._guarded(obj, BuiltinFunctionType)
+
+
+class Attempt(NamedTuple):
+    """A pickled record and what the pickler met."""
+
+    data: bytes
+    pickler: RecordPickler
+
+
+def pickle_record(
+    values: tuple[object, ...],
+    around: Surroundings,
+    hidden: Mapping[int, str] | None = None,
+) -> Attempt:
+    """Pickle these values into one record. Raises whatever the pickler cannot turn into a hole."""
+    kind = RecordPickler if hidden is None else SecretPickler
+    try:
+        return _attempt(kind, values, around, hidden or {})
+    except (RecursionError, pickle.PicklingError) as error:
+        if not isinstance(error.__cause__ or error, RecursionError):
+            raise
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEP))
+    try:
+        return _attempt(kind, values, around, hidden or {})
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _attempt(
+    kind: type[RecordPickler],
+    values: tuple[object, ...],
+    around: Surroundings,
+    hidden: Mapping[int, str],
+) -> Attempt:
+    file = io.BytesIO() if around.limit is None else _Limited(around.limit)
+    pickler = kind(file, around)
+    pickler.hidden.update(hidden)
+    pickler.dump(values)
+    return Attempt(file.getvalue(), pickler)

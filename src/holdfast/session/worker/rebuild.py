@@ -1,0 +1,79 @@
+"""The builders that records name. The unpickler puts its own methods in their place.
+
+Their names are part of the format (spec/session-v1.md): they may be added to, not renamed.
+Setters work by themselves; the rest needs to know the session that is being restored.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import NoReturn
+
+from holdfast.session.worker.placeholder import Placeholder
+
+
+def _only_while_restoring(*args: object) -> NoReturn:
+    raise RuntimeError("a session's record can only be read by a session that restores it")
+
+
+def definition(label: str) -> object:
+    """The class or function with that label."""
+    _only_while_restoring(label)
+
+
+def code(cell: int, first: int, last: int, qualname: str, line: int, index: int) -> CodeType:
+    """Code compiled from a cell's source."""
+    _only_while_restoring(cell, first, last, qualname, line, index)
+
+
+def namespace(module: str) -> dict[str, object]:
+    """The globals of a module; `__main__` is the session's namespace itself."""
+    _only_while_restoring(module)
+
+
+def function(
+    code: CodeType,
+    namespace: dict[str, object],
+    name: str,
+    closure: tuple[CellType, ...] | None,
+) -> FunctionType:
+    """A function without its state."""
+    return FunctionType(code, namespace, name, None, closure)
+
+
+def set_function(made: FunctionType, state: dict[str, object]) -> None:
+    """Give a function what its source does not say."""
+    attributes = state.get("__dict__")
+    if isinstance(attributes, dict):
+        made.__dict__.update(attributes)
+    for name, value in state.items():
+        if name != "__dict__":
+            setattr(made, name, value)
+
+
+def cell() -> CellType:
+    """A closure's cell, still empty, so that a function may be found inside its own closure."""
+    return CellType()
+
+
+def set_cell(made: CellType, state: tuple[object]) -> None:
+    """Fill a closure's cell."""
+    (made.cell_contents,) = state
+
+
+def placeholder(type_name: str, reason: str) -> Placeholder:
+    """Stands where a node could not be saved."""
+    return Placeholder(type_name, reason)
+
+
+def module(name: str) -> ModuleType:
+    """A module that is loaded already; `__main__` is the session's own."""
+    return sys.modules[name]
+
+
+def cached(function: Callable[..., object], maxsize: int | None, typed: bool) -> object:
+    """A function with an empty `lru_cache`: the entries cannot be read from outside."""
+    return functools.lru_cache(maxsize, typed)(function)

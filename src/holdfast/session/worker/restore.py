@@ -1,0 +1,317 @@
+"""Bringing a checkpoint back: imports, definitions in the order in which they ran, then data.
+
+What something needs while it is being rebuilt is rebuilt first. One item that cannot be
+brought back becomes a placeholder and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import platform
+from collections.abc import Mapping
+from types import CodeType, FunctionType
+
+import msgspec
+
+from holdfast.protocol.session_messages import FORMAT, ItemReport
+from holdfast.session import layout
+from holdfast.session.layout import DEFINITION, NAME, Definition, Record
+from holdfast.session.worker import rebuild, tiers
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import CodeIndex, Place, nested
+from holdfast.session.worker.definitions import Definitions, Site
+from holdfast.session.worker.placeholder import Placeholder, missing_class
+from holdfast.session.worker.states import set_class
+from holdfast.session.worker.unpickler import RecordUnpickler
+
+
+class Restore:
+    """One restore into an empty namespace."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, bytes],
+        namespace: dict[str, object],
+        cells: CellLog,
+        codes: CodeIndex,
+        definitions: Definitions,
+        secrets: Mapping[str, str],
+    ) -> None:
+        self.namespace = namespace
+        self.secrets = secrets
+        self.environment = layout.decode(parts["environment"], layout.Environment)
+        if self.environment.format > FORMAT:
+            raise ValueError(f"checkpoint format {self.environment.format} is newer than {FORMAT}")
+        self._sources = layout.decode(parts["sources"], layout.Sources)
+        self._records = [
+            record
+            for name in sorted(parts)
+            if name.startswith("namespace/")
+            for record in layout.decode_records(parts[name])
+        ]
+        self._same_python = layout.minor(self.environment.python) == layout.minor(
+            platform.python_version()
+        )
+        self._cells = cells
+        self._codes = codes
+        self._definitions = definitions
+        self._by_label = {entry.label: entry for entry in self._sources.definitions}
+        self._by_name = {name: e for e in self._sources.definitions for name in (e.name, *e.names)}
+        self._record_of = {member: r for r in self._records for member in r.members}
+        captured = layout.decode(parts["report"], layout.ReportPart) if "report" in parts else None
+        self._captured = {item.name: item for item in captured.items} if captured else {}
+        self.lost: dict[str, str] = {}  # labels of definitions that could not be made, and why
+        self._made: dict[str, object] = {}
+        self._early: dict[str, tuple[object, list[str]]] = {}
+        self._loaded: set[int] = set()
+        self._items: dict[str, ItemReport] = {}
+        self._final: dict[str, object] = {}
+
+    def run(self) -> tuple[ItemReport, ...]:
+        """Fill the namespace and say what became of each name."""
+        cells = (_filled(cell, self.secrets) for cell in self._sources.cells)
+        self._cells.replace(cells)
+        self._codes.clear()
+        self._definitions.clear()
+        self.namespace.clear()
+        self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        for entry in self._sources.imports:
+            self._import(entry)
+        for definition in self._sources.definitions:
+            self.definition(definition.label)
+        for record in self._records:
+            self._load(record)
+        # Executing a class binds its name, which may since have been deleted or bound anew.
+        for name in {entry.name for entry in self._sources.definitions} - self._final.keys():
+            self.namespace.pop(name, None)
+        self.namespace.update(self._final)
+        return tuple(self._items.values())
+
+    def definition(self, label: str) -> object:
+        """The class or function with that label, made on first use."""
+        if label in self._made:
+            return self._made[label]
+        entry = self._by_label.get(label)
+        if entry is None:
+            return missing_class(label, "its definition is not in the checkpoint")
+        try:
+            made = self._function(entry) if entry.kind == "function" else self._class(entry)
+        except Exception as error:  # noqa: BLE001  # user code runs here; its failure is reported
+            return self._lost(entry, f"{type(error).__name__}: {error}")
+        self._made[label] = made
+        if label.startswith("d"):
+            site = Site(entry.kind, entry.name, entry.cell, entry.first, entry.last)
+            self._definitions.adopt(label, site, made)
+        for name in entry.names:
+            self._bind(name, made)
+            self._item(name, "rebuilt", "from its source", "source")
+        if label in self._early:
+            self._set_state(label, *self._early.pop(label))
+        return made
+
+    def code(self, place: Place) -> CodeType:
+        """Code compiled from the kept source."""
+        return self._codes.find(place)
+
+    def _function(self, entry: Definition) -> FunctionType:
+        block = entry.block_first, entry.block_last
+        code = self._codes.find(Place(entry.cell, *block, entry.qualname, entry.line, entry.index))
+        return rebuild.function(code, self.namespace, code.co_name, None)
+
+    def _class(self, entry: Definition) -> object:
+        cell = self._cells.get(entry.cell)
+        if cell is None:
+            raise LookupError(f"cell {entry.cell} is not kept")
+        text = self._cells.lines(entry.cell, entry.first, entry.last)
+        line = text.lstrip("\n")
+        if line[:1] in " \t":
+            # It stood inside another statement, so there is a line before it.
+            text = "\n" * (entry.first - 2) + "if True:\n" + line
+        code = compile(text, cell.filename, "exec", cell.flags, dont_inherit=True)
+        self._prepare(code, {entry.label})
+        before = self.namespace.get(entry.name)
+        for _ in range(len(self._record_of) + 1):
+            try:
+                exec(code, self.namespace)
+                break
+            except NameError as error:
+                if not error.name or not self._ensure(error.name):
+                    raise
+        made = self.namespace[entry.name]
+        if made is before:
+            raise LookupError(f"executing its source did not define {entry.name}")
+        return made
+
+    def _prepare(self, code: CodeType, seen: set[str]) -> None:
+        """Bring back what executing this code will look up, and what that will call."""
+        codes = [code, *(inner for inner in nested(code) if not inner.co_flags & 0x2)]
+        for name in {name for each in codes for name in each.co_names}:
+            if name in seen:
+                continue
+            seen.add(name)
+            self._ensure(name)
+            value = self.namespace.get(name)
+            if isinstance(value, FunctionType) and value.__globals__ is self.namespace:
+                self._prepare(value.__code__, seen)
+
+    def _ensure(self, name: str) -> bool:
+        """Bring one name back now, if the checkpoint has it and it is not there yet."""
+        entry = self._by_name.get(name)
+        record = self._record_of.get(NAME + name)
+        if entry is not None and entry.label not in self._made:
+            return False  # it comes later in the order, or is being made at this moment
+        if entry is not None:
+            record = record or self._record_of.get(DEFINITION + entry.label)
+        if record is None or id(record) in self._loaded:
+            return False
+        self._load(record)
+        return name in self.namespace
+
+    def _import(self, entry: layout.Import) -> None:
+        try:
+            module = importlib.import_module(entry.module)
+        except Exception as error:  # noqa: BLE001  # a library may fail in any way at import
+            reason = f"{type(error).__name__}: {error}"
+            for name in entry.names:
+                kind = f"module {entry.module}"
+                again = Record(
+                    members=(NAME + name,), tier="source", data=entry.module.encode(),
+                    type_name=kind, reason=reason,
+                )  # fmt: skip
+                self._bind(name, Placeholder(kind, reason, layout.encode_record(again)))
+                self._item(name, "placeholder", reason, "source")
+            if not entry.names:
+                self._item(entry.module, "placeholder", reason, "source")
+            return
+        self._definitions.imports.setdefault(entry.module, entry.statement)
+        for name in entry.names:
+            self._bind(name, module)
+            self._item(name, "rebuilt", f"import {entry.module}", "source")
+
+    def _load(self, record: Record) -> None:
+        if id(record) in self._loaded:
+            return
+        self._loaded.add(id(record))
+        if record.tier == "secret":
+            self._secret(record)
+            return
+        problems: list[str] = []
+        try:
+            record = _again(record)
+            values, problems = self._values(record)
+        except Exception as error:  # noqa: BLE001  # user code runs here; its failure is reported
+            reason = f"{type(error).__name__}: {error}"
+            data = layout.encode_record(record) if len(record.members) == 1 else b""
+            kind = record.type_name or "value"
+            values = tuple(Placeholder(kind, reason, data) for _ in record.members)
+            record = msgspec.structs.replace(record, tier="placeholder", reason=reason)
+        for member, value in zip(record.members, values, strict=True):
+            kind, _, name = member.partition(":")
+            if kind + ":" == DEFINITION:
+                self._set_state(name, value, problems)
+                continue
+            self._bind(name, value)
+            self._report(name, record, problems)
+
+    def _values(self, record: Record) -> tuple[tuple[object, ...], list[str]]:
+        if record.tier == "source":
+            return (importlib.import_module(record.data.decode()),), []
+        if record.tier != "cloudpickle":
+            return tiers.read(record), []
+        if not record.portable and not self._same_python:
+            version = self.environment.python
+            raise ValueError(f"it holds bytecode of Python {version}")
+        unpickler = RecordUnpickler(record.data, self, bytecode=self._same_python)
+        values = unpickler.load()
+        if not isinstance(values, tuple) or len(values) != len(record.members):
+            raise ValueError("the record does not hold what it says")
+        return values, list(dict.fromkeys(unpickler.missing))
+
+    def _set_state(self, label: str, state: object, problems: list[str]) -> None:
+        if label not in self._made:
+            # Loaded because its own definition needs something in the same record.
+            self._early[label] = (state, problems)
+            return
+        made, entry = self._made[label], self._by_label.get(label)
+        found = list(problems)
+        if isinstance(state, dict) and isinstance(made, FunctionType):
+            rebuild.set_function(made, state)
+        elif isinstance(state, dict) and isinstance(made, type):
+            found += set_class(made, state)
+        elif isinstance(state, Placeholder):
+            found.append("what its source does not say is lost")
+        for name in entry.names if entry is not None and found else ():
+            self._item(name, "rebuilt", "; ".join(["from its source", *found]), "source")
+
+    def _secret(self, record: Record) -> None:
+        for member in record.members:
+            name = member.removeprefix(NAME)
+            value = self.secrets.get(name, self.secrets.get(name.upper()))
+            if value is None:
+                value_or_gap: object = Placeholder("str", "a secret that was left out", b"", name)
+                reason = (
+                    f"a secret; give secrets={{{name!r}: ...}} or HOLDFAST_SECRET_{name.upper()}"
+                )
+                self._item(name, "placeholder", reason, "secret")
+            else:
+                value_or_gap = value
+                self._item(name, "rebuilt", "a secret that was given again", "secret")
+            self._bind(name, value_or_gap)
+
+    def _report(self, name: str, record: Record, problems: list[str]) -> None:
+        size = len(record.data)
+        before = self._captured.get(name)
+        if record.tier == "cloudpickle" and before is not None and before.outcome == "placeholder":
+            problems = [before.reason, *problems]
+        if record.tier == "placeholder":
+            self._item(name, "placeholder", record.reason, record.tier, size)
+        elif problems:
+            self._item(name, "placeholder", "; ".join(problems), record.tier, size)
+        elif record.tier == "source":
+            self._item(name, "rebuilt", f"import {record.data.decode()}", record.tier)
+        elif record.tier != "cloudpickle":
+            self._item(name, "rebuilt", record.reason, record.tier, size)
+        elif not self._same_python:
+            reason = f"pickled by Python {self.environment.python}"
+            self._item(name, "rebuilt", reason, record.tier, size)
+        elif before is not None and before.outcome == "rebuilt":
+            self._item(name, "rebuilt", before.reason, record.tier, size)
+        else:
+            self._item(name, "exact", "", record.tier, size)
+
+    def _lost(self, entry: Definition, reason: str) -> object:
+        made = missing_class(entry.name, reason)
+        self.lost[entry.label] = reason
+        self._made[entry.label] = made
+        for name in entry.names:
+            self._bind(name, Placeholder(f"{entry.kind} {entry.name}", reason))
+            self._item(name, "placeholder", reason, "source")
+        return made
+
+    def _bind(self, name: str, value: object) -> None:
+        self.namespace[name] = self._final[name] = value
+
+    def _item(self, name: str, outcome: str, reason: str, tier: str, size: int = 0) -> None:
+        self._items[name] = ItemReport(
+            name=name,
+            outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
+            reason=reason,
+            tier=tier,
+            size_bytes=size,
+        )
+
+
+def _filled(cell: layout.Cell, secrets: Mapping[str, str]) -> layout.Cell:
+    """Source with the secrets that were given again put back in."""
+    text = cell.text
+    for name, value in secrets.items():
+        text = text.replace(repr(f"<secret {name}>"), repr(value))
+    return msgspec.structs.replace(cell, text=text)
+
+
+def _again(record: Record) -> Record:
+    """The record that could not be read the last time, to be tried once more."""
+    if record.tier != "placeholder" or not record.data:
+        return record
+    return next(layout.decode_records(record.data))

@@ -1,0 +1,165 @@
+"""Running one cell: its value or its error, and nothing of the worker's own in either."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import CodeType, TracebackType
+
+from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
+from holdfast.protocol.values import NotPlain, encode_plain
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.definitions import Definitions
+
+MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
+
+
+class Runner:
+    """Compiles and runs cells in the session's namespace."""
+
+    def __init__(
+        self, namespace: dict[str, object], cells: CellLog, definitions: Definitions
+    ) -> None:
+        self._namespace = namespace
+        self._cells = cells
+        self._definitions = definitions
+        self.count = 0
+        self.flags = 0  # `from __future__ import ...` holds for the cells after it, as at a prompt
+
+    def run(self, execution_id: int, code: str) -> ResultMessage:
+        """Run a cell. Whatever it raises is in the result."""
+        self.count += 1
+        started = time.perf_counter()
+        shown: dict[str, object] = {}
+        error: ErrorMessage | None = None
+        try:
+            shown = show(self._evaluate(self.count, code))
+        except BaseException as raised:  # noqa: BLE001  # SystemExit and interrupts end only the cell
+            error = describe(raised, self._cells)
+        return ResultMessage(
+            execution_id=execution_id,
+            execution_count=self.count,
+            duration=time.perf_counter() - started,
+            error=error,
+            **shown,  # type: ignore[arg-type]  # the three fields that `show` gives
+        )
+
+    def _evaluate(self, number: int, text: str) -> object:
+        cell = self._cells.add(number, text, self.flags)
+        flags = self.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        tree = compile(text, cell.filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        assert isinstance(tree, ast.Module)
+        # Compiled as it is, so that errors and `__future__` flags are those of the user's text.
+        plain = compile(text, cell.filename, "exec", flags, dont_inherit=True)
+        future = plain.co_flags & _FUTURE
+        if future | self.flags != self.flags:
+            self.flags |= future
+            flags |= future
+            self._cells.add(number, text, self.flags)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        self._definitions.instrument(tree, number)
+        codes = [compile(tree, cell.filename, "exec", flags, dont_inherit=True)]
+        if isinstance(last, ast.Expr):
+            value = ast.Expression(last.value)
+            codes.append(compile(value, cell.filename, "eval", flags, dont_inherit=True))
+        if any(code.co_flags & inspect.CO_COROUTINE for code in codes):
+            return self._await(codes)
+        result: object = None
+        for code in codes:
+            result = eval(code, self._namespace)
+        return result
+
+    def _await(self, codes: list[CodeType]) -> object:
+        import asyncio  # only cells that await pay for it
+
+        async def cell() -> object:
+            result: object = None
+            for code in codes:
+                result = eval(code, self._namespace)
+                if code.co_flags & inspect.CO_COROUTINE:
+                    assert inspect.iscoroutine(result)
+                    result = await result
+            return result
+
+        return asyncio.run(cell())
+
+
+def _future_flags() -> int:
+    import __future__
+
+    features = (getattr(__future__, name) for name in __future__.all_feature_names)
+    flags = 0
+    for feature in features:
+        flags |= feature.compiler_flag
+    return flags
+
+
+_FUTURE = _future_flags()
+
+
+def show(value: object) -> dict[str, object]:
+    """A result's fields for a value: plain data, or its repr and type."""
+    name = type_name(value)
+    try:
+        return {"value": encode_plain(value), "type_name": name}
+    except NotPlain:
+        return {"text": text_of(value), "type_name": name}
+
+
+def type_name(value: object) -> str:
+    """A type as people write it: without the module when it is the session's or builtin."""
+    kind = type(value)
+    module = getattr(kind, "__module__", "")
+    prefix = "" if module in ("builtins", "__main__") else f"{module}."
+    return f"{prefix}{kind.__qualname__}"
+
+
+def text_of(value: object, show: Callable[[object], str] = repr) -> str:
+    """A repr of bounded length, even of what has a broken one."""
+    try:
+        text = show(value)
+    except Exception as error:  # noqa: BLE001  # a broken __repr__ must not cost the result
+        text = f"<{type_name(value)} whose repr raises {type(error).__name__}>"
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+
+
+def describe(error: BaseException, cells: CellLog) -> ErrorMessage:
+    """An exception for the host, its traceback without the worker's own frames."""
+    frames = error.__traceback__
+    while frames is not None and cells.number_of(frames.tb_frame.f_code.co_filename) is None:
+        frames = frames.tb_next
+    if frames is None and not isinstance(error, SyntaxError):
+        frames = error.__traceback__
+    return ErrorMessage(
+        error_type=type_name(error),
+        message=_clean(text_of(error, str)),
+        traceback=_clean(_format(error, frames)),
+    )
+
+
+def _format(error: BaseException, frames: TracebackType | None) -> str:
+    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith("<cell "):
+        frames = None
+    try:
+        lines = traceback.format_exception(type(error), error, frames)
+    except RecursionError:
+        lines = traceback.format_exception_only(type(error), error)
+    return "".join(lines)
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates cannot travel as text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def flush() -> None:
+    """Python's own buffers; `-u` leaves them empty unless user code replaced the streams."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # the user closed or replaced it: there is nothing of ours in it

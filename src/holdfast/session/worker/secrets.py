@@ -1,0 +1,162 @@
+"""What looks like a secret, by name or by the known format of a key. Pure rules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+
+_WORDS = {
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential",
+    "credentials", "apikey", "authtoken", "bearer",
+}  # fmt: skip
+_PAIRS = {
+    ("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key"),
+    ("signing", "key"), ("encryption", "key"), ("connection", "string"),
+}  # fmt: skip
+_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+# A literal prefix finds candidates at the speed of memory; the pattern decides.
+_FORMATS = tuple(
+    (prefix, re.compile(prefix + pattern))
+    for prefix, pattern in (
+        (b"AKIA", rb"[0-9A-Z]{16}"),
+        (b"ASIA", rb"[0-9A-Z]{16}"),
+        *((b"gh%c_" % kind, rb"[A-Za-z0-9]{36,}") for kind in b"pousr"),
+        (b"github_pat_", rb"[A-Za-z0-9_]{40,}"),
+        (b"glpat-", rb"[A-Za-z0-9_-]{20,}"),
+        (b"sk-", rb"[A-Za-z0-9_-]{20,}"),
+        (b"sk_live_", rb"[A-Za-z0-9]{16,}"),
+        (b"rk_live_", rb"[A-Za-z0-9]{16,}"),
+        *((b"xox%c-" % kind, rb"[A-Za-z0-9-]{10,}") for kind in b"abprs"),
+        (b"AIza", rb"[0-9A-Za-z_-]{35}"),
+        (b"eyJ", rb"[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+        (b"-----BEGIN ", rb"[A-Z ]*PRIVATE KEY-----"),
+    )
+)
+# Quick and generous: they say only that a closer look is worth its time.
+_STEMS = (
+    b"passw", b"passphrase", b"passcode", b"pwd", b"secret", b"token", b"credential", b"bearer",
+    b"apikey", b"accesskey", b"privatekey", b"authkey", b"signingkey", b"encryptionkey",
+    b"connectionstring", b"api_key", b"access_key", b"private_key", b"auth_key", b"signing_key",
+    b"encryption_key", b"connection_string",
+)  # fmt: skip
+_STRIDE = 1 << 20
+_OVERLAP = 32  # longer than any stem
+# Shorter ones are shared by the interpreter with unrelated data (``""`` is one object).
+SHORTEST = 3
+
+
+def secret_name(name: str) -> bool:
+    """Whether a name says that its text is secret. `tokens` and `tokenizer` do not."""
+    words = [word.lower() for word in _SPLIT.findall(name)]
+    if any(word in _WORDS for word in words):
+        return True
+    return any(pair in _PAIRS for pair in pairwise(words))
+
+
+def secret_value(value: object) -> bool:
+    """Whether a text has the format of a known kind of key."""
+    if isinstance(value, str):
+        return _has_key(value.encode("utf-8", "replace"))
+    return isinstance(value, bytes) and _has_key(value)
+
+
+def secret(name: object, value: object) -> bool:
+    """Whether this variable, entry or attribute is to be left out: only texts ever are."""
+    if type(value) not in (str, bytes) or not isinstance(value, (str, bytes)) or not value:
+        return False
+    return (isinstance(name, str) and secret_name(name)) or secret_value(value)
+
+
+def suspect(data: bytes) -> bool:
+    """Whether serialised data is worth a closer look."""
+    for start in range(0, len(data), _STRIDE):
+        lowered = data[start : start + _STRIDE + _OVERLAP].lower()
+        if any(stem in lowered for stem in _STEMS):
+            return True
+    return _has_key(data)
+
+
+def _has_key(data: bytes) -> bool:
+    for prefix, pattern in _FORMATS:
+        position = data.find(prefix)
+        while position >= 0:
+            if pattern.match(data, position):
+                return True
+            position = data.find(prefix, position + 1)
+    return False
+
+
+def redact(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Source without literals that look like secrets, and (line, name) of each that was there.
+
+    Line numbers stay the same. Source that does not parse is returned as it is.
+    """
+    if not suspect(text.encode("utf-8", "replace")):
+        return text, []
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text, []
+    found: dict[tuple[int, int], tuple[ast.expr, str]] = {}
+    for node in ast.walk(tree):
+        for name, value in _named(node):
+            if isinstance(value, ast.Constant) and secret(name, value.value):
+                found[value.lineno, value.col_offset] = (value, name)
+    lines = text.encode().split(b"\n")
+    notes: list[tuple[int, str]] = []
+    for (line, column), (node, name) in sorted(found.items(), key=lambda entry: entry[0])[::-1]:
+        end_line, end_column = node.end_lineno or line, node.end_col_offset or column
+        tail = lines[end_line - 1][end_column:]
+        marker = repr(f"<secret {name}>").encode()
+        blank = [b""] * (end_line - line)
+        # A literal over several lines leaves its lines behind inside parentheses.
+        if blank:
+            lines[line - 1 : end_line] = [
+                lines[line - 1][:column] + b"(" + marker, *blank[:-1], b")" + tail,
+            ]  # fmt: skip
+        else:
+            lines[line - 1] = lines[line - 1][:column] + marker + tail
+        notes.append((line, name))
+    return b"\n".join(lines).decode(), notes[::-1]
+
+
+def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Expressions of a node together with the name they go under; `key` when there is none."""
+    match node:
+        case ast.Assign():
+            return [(_name(target), node.value) for target in node.targets]
+        case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
+            return [(_name(node.target), node.value)]
+        case ast.keyword():
+            return [(node.arg or "", node.value)]
+        case ast.Dict():
+            return [
+                (str(key.value) if isinstance(key, ast.Constant) else "", value)
+                for key, value in zip(node.keys, node.values, strict=True)
+            ]
+        case ast.arguments():
+            plain = [*node.posonlyargs, *node.args]
+            tail = plain[len(plain) - len(node.defaults) :]
+            pairs = list(zip(tail, node.defaults, strict=True))
+            pairs += [
+                (name, value)
+                for name, value in zip(node.kwonlyargs, node.kw_defaults, strict=True)
+                if value is not None
+            ]
+            return [(name.arg, value) for name, value in pairs]
+        case ast.Constant():
+            return [("key", node)] if secret_value(node.value) else []
+    return []
+
+
+def _name(target: ast.expr) -> str:
+    match target:
+        case ast.Name():
+            return target.id
+        case ast.Attribute():
+            return target.attr
+        case ast.Subscript(slice=ast.Constant(value=str() as key)):
+            return key
+    return ""

@@ -1,0 +1,59 @@
+"""The source that a checkpoint keeps: only the lines it needs, without secrets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.session import layout
+from holdfast.session.layout import Definition
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import Place
+from holdfast.session.worker.secrets import redact
+
+_NOTE = "a literal that looks like a secret was left out of its source"
+
+
+class Kept:
+    """Collects which lines of which cells are needed."""
+
+    def __init__(self, cells: CellLog) -> None:
+        self._cells = cells
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        self._redacted: dict[int, tuple[str, list[tuple[int, str]]]] = {}
+
+    def place(self, place: Place) -> str:
+        """Keep a code object's lines; a note says if they lost a secret."""
+        return self._keep(place.cell, place.first, place.last)
+
+    def definition(self, definition: Definition) -> str:
+        """Keep a definition's lines; a note says if they lost a secret."""
+        # The whole statement around it, so that what is kept of a cell still parses.
+        block = self._cells.block_of(definition.cell, definition.first)
+        return self._keep(definition.cell, *(block or (definition.first, definition.last)))
+
+    def cells(self) -> tuple[layout.Cell, ...]:
+        """The needed cells, every other line blank."""
+        found: list[layout.Cell] = []
+        for number, ranges in sorted(self._ranges.items()):
+            cell = self._cells.get(number)
+            if cell is None:
+                continue
+            lines = self._text(number)[0].split("\n")
+            text = "\n".join(
+                line if any(first <= at <= last for first, last in ranges) else ""
+                for at, line in enumerate(lines, 1)
+            )
+            found.append(msgspec.structs.replace(cell, text=text.rstrip("\n")))
+        return tuple(found)
+
+    def _keep(self, number: int, first: int, last: int) -> str:
+        ranges = self._ranges.setdefault(number, [])
+        if (first, last) not in ranges:
+            ranges.append((first, last))
+        return _NOTE if any(first <= line <= last for line, _ in self._text(number)[1]) else ""
+
+    def _text(self, number: int) -> tuple[str, list[tuple[int, str]]]:
+        if number not in self._redacted:
+            cell = self._cells.get(number)
+            self._redacted[number] = redact(cell.text) if cell is not None else ("", [])
+        return self._redacted[number]

@@ -1,0 +1,430 @@
+"""What comes back: sharing, definitions, closures, secrets, and what cannot come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.report import Report
+from holdfast.session import Session
+
+
+async def run(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+async def round_trip(session: Session, *cells: str) -> Report:
+    """Run the cells, checkpoint, forget everything, restore."""
+    for cell in cells:
+        await run(session, cell)
+    cp = await session.checkpoint()
+    await run(session, "globals().clear()")
+    report = await session.restore(cp)
+    assert {item.name for item in report.items} == {item.name for item in cp.report.items}
+    return report
+
+
+# -- data ----------------------------------------------------------------------------------
+
+
+async def test_shared_objects_stay_shared(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "shared = [1]\na = {'s': shared}\nb = (shared, a)\nalone = [1]\n"
+        "cycle = []\ncycle.append(cycle)\n"
+        "deep = {'x': {'y': []}}\nalias = deep['x']['y']",
+    )
+    assert (
+        await run(
+            session,
+            "[a['s'] is shared, b[0] is shared, b[1] is a, alone is not shared, cycle[0] is cycle,"
+            " deep['x']['y'] is alias]",
+        )
+        == [True] * 6
+    )
+    assert all(item.outcome == "exact" for item in report.items)
+
+
+async def test_only_connected_variables_share_a_record(session: Session, store) -> None:
+    await run(session, "s = [1]\na = [s]\nb = [2]\nc = 'text'\nd = ['text', 1]")
+    cp = await session.checkpoint()
+    from holdfast.session.layout import decode_records
+
+    records = [r.members for r in decode_records(store.read(cp.id, "namespace/small"))]
+    assert ("name:s", "name:a") in records
+    assert {("name:b",), ("name:c",), ("name:d",)} <= set(records)
+
+
+async def test_an_unsavable_neighbour_costs_nothing_else(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "def numbers():\n    yield 1\n"
+        "generator = numbers()\nrows = [1, 2]\nmixed = [rows, numbers(), 'text']",
+    )
+    assert report["generator"].outcome == "placeholder"
+    assert "generator" in report["generator"].reason
+    assert report["mixed"].outcome == "placeholder"
+    assert report["rows"].outcome == "exact"
+    assert await run(session, "[rows, mixed[0] is rows, mixed[2]]") == [[1, 2], True, "text"]
+    assert "placeholder for generator" in str(await run(session, "generator"))
+    error = (await session.execute("next(iter(generator))")).error
+    assert error is not None
+    assert "could not be brought back" in error.message
+    # and again: a placeholder stays one, and says so
+    assert (await session.checkpoint()).report["generator"].outcome == "placeholder"
+
+
+async def test_lower_tiers(session: Session) -> None:
+    cell = (
+        "class Stubborn(dict):\n    def __reduce_ex__(self, protocol): raise TypeError('never')\n"
+        "settings = Stubborn(a=1, b=[2, (3,)])"
+    )
+    for text in (cell,):
+        await run(session, text)
+    cp = await session.checkpoint()
+    assert cp.serialization_method == "msgpack"
+    assert (cp.report["settings"].tier, cp.report["settings"].reason) == ("msgpack", "never")
+    report = await session.restore(cp)
+    assert report["settings"].outcome == "rebuilt"
+    assert await run(session, "settings") == {"a": 1, "b": [2, (3,)]}
+
+
+async def test_deep_objects(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "class Node: pass\nhead = None\nfor _ in range(2000):\n"
+        "    node = Node()\n    node.next = head\n    head = node\ndel node\n"
+        "nested = []\nfor _ in range(900): nested = [nested]",
+    )
+    assert report["head"].outcome == "exact"
+    assert await run(session, "n = 0\nwhile head: head = head.next; n += 1\nn") == 2000
+    assert report["nested"].outcome == "exact"
+
+
+async def test_libraries(session: Session) -> None:
+    await round_trip(
+        session,
+        "import numpy as np, pandas as pd, collections, datetime, decimal, re, enum, pathlib\n"
+        "array = np.arange(12.0).reshape(3, 4)\n"
+        "frame = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})\n"
+        "counts = collections.Counter('hello')\nwhen = datetime.datetime(2026, 1, 2)\n"
+        "queue = collections.deque([1, 2], maxlen=5)\npattern = re.compile('a+')\n"
+        "Point = collections.namedtuple('Point', 'x y')\npoint = Point(1, 2)\n"
+        "path = pathlib.Path('/tmp/x')\nnumber = decimal.Decimal('1.10')",
+    )
+    assert await run(
+        session,
+        "[bool((array == np.arange(12.0).reshape(3, 4)).all()), list(frame['b']), counts['l'],"
+        " when.year, queue.maxlen, pattern.match('aa').group(), point.y, isinstance(point, Point),"
+        " str(path), str(number)]",
+    ) == [True, ["x", "y"], 2, 2026, 5, "aa", 2, True, "/tmp/x", "1.10"]
+
+
+# -- definitions ---------------------------------------------------------------------------
+
+
+async def test_functions_live_in_the_sessions_namespace(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "rate = 2\ntable = {'x': 1}\n"
+        "def scaled(x, k=3, *, where=table):\n    'doc'\n    return x * k * rate\n"
+        "scaled.calls = 5\nsquare = lambda x: x * rate\nalso = scaled\n"
+        "def typed(x: int) -> str: ...",
+    )
+    assert report["scaled"].outcome == report["square"].outcome == "rebuilt"
+    assert await run(
+        session, "rate = 10\n[scaled(1), square(2), scaled.calls, also is scaled]"
+    ) == [
+        30,
+        20,
+        5,
+        True,
+    ]
+    assert await run(
+        session,
+        "[scaled.__doc__, scaled.__globals__ is globals(), scaled.__kwdefaults__['where'] is table,"
+        " typed.__annotations__ == {'x': int, 'return': str}]",
+    ) == ["doc", True, True, True]
+
+
+async def test_definitions_of_every_kind(session: Session) -> None:
+    await round_trip(
+        session,
+        "import os.path as osp, xml.dom.minidom\nfrom math import pi as p, sqrt\n"
+        "import functools, contextlib, dataclasses, enum, abc\n"
+        "async def later(): return 1\n"
+        "try:\n    import nonexistent_library\nexcept ImportError:\n"
+        "    def fallback(): return 'fallback'\n"
+        "if p > 3:\n"
+        "    class Chosen:\n        value = 'then'\n"
+        "else:\n    class Chosen:\n        value = 'else'\n"
+        "def twice(f):\n    @functools.wraps(f)\n"
+        "    def inner(*args): return 2 * f(*args)\n    return inner\n"
+        "@twice\ndef three(): return 3\n"
+        "@dataclasses.dataclass\nclass Row:\n    a: int\n"
+        "    b: list = dataclasses.field(default_factory=list)\n"
+        "class Color(enum.Enum):\n    RED = 1\n"
+        "class Base(abc.ABC):\n    @abc.abstractmethod\n    def m(self): ...\n"
+        "class Derived(Base):\n    __slots__ = ('y',)\n    def m(self): return super().m, self.y\n"
+        "@contextlib.contextmanager\ndef opened():\n    yield 'in'\n"
+        "@functools.lru_cache(maxsize=7)\ndef fib(n): return n if n < 2 else fib(n-1) + fib(n-2)\n"
+        "fib(5)\n",
+        "row = Row(1, [2])\nred = Color.RED\nd = Derived()\nd.y = 4",
+    )
+    assert await run(
+        session,
+        "with opened() as o: pass\n"
+        "[osp.join('a', 'b'), xml.dom.minidom.__name__, round(p, 2), sqrt(4), await later(),"
+        " fallback(),"
+        " Chosen.value, three(), three.__name__, row == Row(1, [2]), red is Color.RED, d.m()[1],"
+        " isinstance(d, Base), o, fib(10), fib.cache_parameters()['maxsize']]",
+    ) == [
+        "a/b", "xml.dom.minidom", 3.14, 2.0, 1, "fallback", "then", 6, "three", True, True, 4,
+        True, "in", 55, 7,
+    ]  # fmt: skip
+
+
+async def test_redefinitions_keep_old_instances_and_aliases(session: Session) -> None:
+    await round_trip(
+        session,
+        "class C:\n    version = 1\nold = C()\ndef f(): return 'old'\ng = f",
+        "class C:\n    version = 2\nnew = C()\ndef f(): return 'new'",
+        "class Parent:\n    def m(self): return 'parent'",
+        "class Child(Parent): pass\nchild = Child()\ndel Parent, Child",
+    )
+    assert await run(
+        session,
+        "[old.version, new.version, isinstance(new, C), isinstance(old, C), f(), g(), child.m(),"
+        " 'Parent' in globals()]",
+    ) == [1, 2, True, False, "new", "old", "parent", False]
+
+
+async def test_only_what_ran_is_kept(session: Session) -> None:
+    await round_trip(
+        session,
+        "for kind in ('a', 'b'):\n    def handler(kind=kind): return kind\n"
+        "if False:\n    def never(): ...\n"
+        "def raises():\n    1/0\n"
+        "def deleted(): ...\ndel deleted",
+    )
+    assert await run(session, "[handler(), 'never' in globals(), 'deleted' in globals()]") == [
+        "b",
+        False,
+        False,
+    ]
+    error = (await session.execute("raises()")).error
+    assert error is not None
+    assert "1/0" in error.traceback
+
+
+async def test_classes_with_more_than_their_source(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "import threading\nBIG = [1, 2]\n"
+        "class C:\n    registry = []\n    table = BIG\n    lock = threading.Lock()\n    gone = 1\n"
+        "    def m(self, seen=[]):\n        seen.append(1)\n        return len(seen)\n"
+        "C.registry.append('x')\nC.added = 5\nC.method = lambda self: self.added\ndel C.gone\n"
+        "C().m()",
+    )
+    assert report["C"].outcome == "rebuilt"
+    assert await run(
+        session,
+        "[C.registry, C.table is BIG, C.added, C().method(), hasattr(C, 'gone'), C().m(),"
+        " C.lock.acquire(blocking=False)]",
+    ) == [["x"], True, 5, 5, False, 2, True]
+
+
+async def test_decorators_that_register(session: Session) -> None:
+    await round_trip(
+        session,
+        "registry = {}\ndef register(name, by=registry):\n"
+        "    def inner(thing):\n        by[name] = thing\n        return thing\n    return inner\n"
+        "@register('f')\ndef f(): return 1\n"
+        "@register('C')\nclass C: pass\n",
+    )
+    assert await run(
+        session, "[registry['f'] is f, registry['C'] is C, len(registry)]"
+    ) == [True, True, 2]  # fmt: skip
+
+
+async def test_closures_share_their_cells(session: Session) -> None:
+    await round_trip(
+        session,
+        "def counter():\n    n = 0\n"
+        "    def up():\n        nonlocal n\n        n += 1\n        return n\n"
+        "    def now(): return n\n    return up, now\n"
+        "up, now = counter()\nup()\n"
+        "def recursive():\n    def down(k): return 0 if k == 0 else down(k - 1)\n    return down\n"
+        "down = recursive()\n"
+        "class Memo:\n    def __init__(self, f): self.f, self.seen = f, {}\n"
+        "    def __call__(self, x):\n        self.seen[x] = self.f(x)\n"
+        "        return self.seen[x]\n"
+        "@Memo\ndef tripled(x): return 3 * x\ntripled(2)",
+    )
+    assert await run(session, "up()\n[now(), down(5), dict(tripled.seen), tripled(3)]") == [
+        2, 0, {2: 6}, 9,
+    ]  # fmt: skip
+
+
+async def test_source_is_there_for_tracebacks_and_inspect(session: Session) -> None:
+    await round_trip(session, "x = 1\n\n\ndef f():\n    # a comment\n    raise ValueError('no')")
+    assert await run(session, "import inspect\ninspect.getsource(f)") == (
+        "def f():\n    # a comment\n    raise ValueError('no')\n"
+    )
+    error = (await session.execute("f()")).error
+    assert error is not None
+    assert "line 6, in f" in error.traceback
+    assert "raise ValueError('no')" in error.traceback
+
+
+async def test_functions_without_source_are_kept_too(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "exec('def made(x): return x + offset')\noffset = 5\n"
+        "Dynamic = type('Dynamic', (), {'m': lambda self: 'm'})\nd = Dynamic()",
+    )
+    assert report["made"].outcome == "exact"
+    found = await run(session, "offset = 6\n[made(1), d.m(), isinstance(d, Dynamic)]")
+    assert found == [7, "m", True]
+
+
+async def test_again_and_again(session: Session) -> None:
+    """A restored session can be frozen like the one it came from."""
+    await run(session, "class C:\n    k = []\nc = C()\nif True:\n    class D(C): pass\nd = D()")
+    await run(session, "f = lambda: c")
+    for number in range(3):
+        await run(session, f"C.k.append({number})\nc.x = {number}")
+        cp = await session.checkpoint()
+        other = await session.fork(f"copy{number}")
+        assert await run(other, "[C.k, f().x, isinstance(d, C), d.k is C.k]") == [
+            list(range(number + 1)),
+            number,
+            True,
+            True,
+        ]
+        await other.shutdown()
+        await session.restore(cp)
+
+
+# -- modules and libraries -----------------------------------------------------------------
+
+
+async def test_a_missing_library_costs_only_what_needs_it(make, store, tmp_path) -> None:
+    library = tmp_path / "somewhere"
+    library.mkdir()
+    (library / "rare.py").write_text("class Thing:\n    def __init__(self, x): self.x = x\n")
+    path = {"PYTHONPATH": str(library)}
+    session = await make("rare", env=path)
+    await run(
+        session,
+        "import rare\nfrom rare import Thing\nthing = Thing(3)\nplain = 5\n"
+        "both = [thing, 'kept']\nclass Sub(rare.Thing): pass\nsub = Sub(4)",
+    )
+    await session.checkpoint()
+    await session.shutdown()
+    without = await Session.resume("rare", store=store)
+    report = without.report
+    assert report is not None
+    outcomes = {item.name: item.outcome for item in report.items}
+    assert outcomes["plain"] == "exact"
+    assert {outcomes[name] for name in ("rare", "Thing", "thing", "both", "Sub", "sub")} == {
+        "placeholder"
+    }
+    assert "rare" in report["thing"].reason
+    assert await run(without, "[plain, both[1]]") == [5, "kept"]
+    error = (await without.execute("rare.Thing(1)")).error
+    assert error is not None
+    assert "No module named 'rare'" in error.message
+    # what was missing is carried along, and revives where the library is
+    await without.checkpoint()
+    await without.shutdown()
+    again = await Session.resume("rare", store=store, env=path)
+    assert await run(again, "[rare.Thing(1).x, plain]") == [1, 5]
+    await again.shutdown()
+
+
+async def test_another_python_gets_source_and_portable_records_only(session, make, store) -> None:
+    """The same parts, signed as if an older Python had made them."""
+    await run(
+        session,
+        "class C:\n    def m(self): return self.x\nc = C()\nc.x = [1]\ndef f(): return c.m()\n"
+        "exec('def bytecode(): return 1')\nclosure = (lambda k: lambda: k)(7)",
+    )
+    cp = await session.checkpoint()
+    with store.draft("session/older", parent=None) as draft:
+        for part in store.show(cp.id).parts:
+            if part.name == "environment":
+                value = {**store.value(cp.id, part.name), "python": "3.10.13"}
+                draft.put(part.name, value, split="structure")
+            elif part.split == "structure":
+                draft.put(part.name, store.value(cp.id, part.name), split="structure")
+            else:
+                draft.put(part.name, store.read(cp.id, part.name))
+        draft.commit()
+    older = await Session.resume("older", store=store)
+    report = older.report
+    assert report is not None
+    assert report["bytecode"].outcome == "placeholder"
+    assert "3.10.13" in report["bytecode"].reason
+    assert report["c"].outcome == report["closure"].outcome == report["f"].outcome == "rebuilt"
+    assert await run(older, "[c.x, f(), closure()]") == [[1], [1], 7]
+    await older.shutdown()
+
+
+# -- secrets -------------------------------------------------------------------------------
+
+KEY = "sk-" + "a1B2" * 8
+
+
+async def test_secrets_are_left_out_and_reported(session: Session, store, monkeypatch) -> None:
+    await run(
+        session,
+        f"password = 'hunter2hunter2'\napi_key = b'raw-bytes-key'\nsomething = '{KEY}'\n"
+        f"tokens = ['a', 'b']\n"
+        f"config = {{'db_password': 'correct horse', 'nested': ['{KEY}'], 'user': 'me'}}\n"
+        f"def connect(user, password='battery staple'):\n    inner = '{KEY}'\n    return password\n"
+        "class Client:\n    def __init__(self): self.auth_token = 'staple battery'\n"
+        "client = Client()",
+    )
+    cp = await session.checkpoint()
+    assert {name: cp.report[name].outcome for name in ("password", "api_key", "something")} == {
+        "password": "skipped",
+        "api_key": "skipped",
+        "something": "skipped",
+    }
+    assert cp.report["tokens"].outcome == "exact"
+    for name in ("config", "connect", "client"):
+        assert "secret" in cp.report[name].reason
+    kept = b"".join(
+        store.read(cp.id, part.name)
+        if part.split != "structure"
+        else repr(store.value(cp.id, part.name)).encode()
+        for part in store.show(cp.id).parts
+    )
+    for leaked in (
+        "hunter2",
+        "raw-bytes",
+        KEY,
+        "correct horse",
+        "battery staple",
+        "staple battery",
+    ):
+        assert leaked.encode() not in kept, leaked
+    monkeypatch.setenv("HOLDFAST_SECRET_API_KEY", "from the environment")
+    report = await session.restore(cp, secrets={"password": "given again"})
+    assert report["password"].outcome == report["api_key"].outcome == "rebuilt"
+    assert report["something"].outcome == "placeholder"
+    assert await run(session, "[password, api_key, tokens, config['user'], connect('x')]") == [
+        "given again",
+        "from the environment",
+        ["a", "b"],
+        "me",
+        "given again",
+    ]
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "keys", "monkey", "passwords_seen"])
+async def test_ordinary_names_are_kept(session: Session, name: str) -> None:
+    report = await round_trip(session, f"{name} = 'ordinary text'")
+    assert report[name].outcome == "exact"

@@ -1,0 +1,257 @@
+"""Checkpoint, restore, rollback, fork and resume, with real workers and a real store."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import CaptureFailed, Denied, HoldfastError, NotFound, UsageError
+from holdfast.session import Session
+from holdfast.session.session import IN_MEMORY
+from holdfast.store import open_store
+
+
+async def value(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+async def test_what_a_checkpoint_says(session: Session, store) -> None:
+    await session.execute("import math\nx = [1, 2]\ndef f(): return x")
+    cp = await session.checkpoint(reason="before cleaning", stage="load")
+    assert (cp.reason, cp.stage, cp.serialization_method) == (
+        "before cleaning",
+        "load",
+        "cloudpickle",
+    )
+    assert cp.size_bytes > 0
+    assert cp.pause_ms > 0
+    assert {(item.name, item.outcome) for item in cp.report.items} == {
+        ("math", "rebuilt"),
+        ("x", "exact"),
+        ("f", "rebuilt"),
+    }
+    assert store.head("session/work").id == cp.id
+    names = {part.name for part in store.show(cp.id).parts}
+    assert names == {"environment", "sources", "report", "namespace/small"}
+    environment = store.value(cp.id, "environment")
+    assert environment["format"] == 1
+    assert environment["execution_count"] == 1
+    assert environment["python"].startswith("3.")
+    created = datetime.fromisoformat(environment["created"])
+    assert abs((datetime.now(UTC) - created).total_seconds()) < 60
+    assert store.value(cp.id, "report")["items"][0]["name"] == "math"
+
+
+async def test_a_large_variable_is_a_part_of_its_own(session: Session, store) -> None:
+    await session.execute("big = bytes(200_000)\nsmall = 1")
+    cp = await session.checkpoint()
+    assert store.show(cp.id).part("namespace/big") is not None
+    await session.execute("del big")
+    await session.restore(cp)
+    assert await value(session, "len(big), small") == (200_000, 1)
+
+
+async def test_restore_by_object_by_id_and_by_head(session: Session, store) -> None:
+    await session.execute("x = 1")
+    first = await session.checkpoint()
+    await session.execute("x = 2\ny = 3")
+    second = await session.checkpoint()
+    report = await session.restore(first.id)
+    assert report["x"].outcome == "exact"
+    assert await value(session, "[x, 'y' in globals()]") == [1, False]
+    assert store.head("session/work").id == first.id
+    await session.restore(second)
+    assert await value(session, "[x, y]") == [2, 3]
+    await session.execute("x = 99")
+    await session.restore()
+    assert await value(session, "x") == 2
+    await session.restore(store.list(subject="session/work")[-1])
+    assert await value(session, "x") == 1
+    with pytest.raises(NotFound):
+        await session.restore("019a0000-0000-7000-8000-000000000000")
+    assert await value(session, "x") == 1
+
+
+async def test_rollback_and_rollback_again(session: Session, store) -> None:
+    ids = []
+    for number in range(3):
+        await session.execute(f"x = {number}")
+        ids.append((await session.checkpoint()).id)
+    await session.rollback()
+    assert await value(session, "x") == 1
+    head = store.head("session/work")
+    assert head.id not in ids
+    await session.rollback()
+    assert await value(session, "x") == 0
+    await session.rollback(to=ids[2])
+    assert await value(session, "x") == 2
+    assert len(await session.list()) == 6
+
+
+async def test_fork_is_independent(session: Session, store) -> None:
+    await session.execute("class C: pass\nx = [1]\nc = C()\nc.x = x")
+    other = await session.fork("other")
+    try:
+        assert (other.name, other.pid != session.pid) == ("other", True)
+        await other.execute("x.append(2)")
+        assert await value(other, "[c.x, isinstance(c, C)]") == [[1, 2], True]
+        assert await value(session, "c.x") == [1]
+        await other.checkpoint()
+        assert len(store.list(subject="session/other")) == 2
+    finally:
+        await other.shutdown()
+    unnamed = await session.fork()
+    assert unnamed.name.startswith("work-")
+    await unnamed.shutdown()
+
+
+async def test_kill_and_resume_from_a_directory(tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    session = await Session(name="analysis", store=url).start()
+    await session.execute("import math\ndef area(r): return math.pi * r * r\nrows = [1, 2, 3]")
+    await session.checkpoint(reason="loaded")
+    await session.execute("rows.clear()")
+    os.kill(session.pid, signal.SIGKILL)
+    lost = await session.execute("while True: pass") if session.alive else None
+    assert lost is None or lost.error.type == "WorkerDied"
+    again = await Session.resume("analysis", store=open_store(url))
+    assert await value(again, "[rows, round(area(1), 2)]") == [[1, 2, 3], 3.14]
+    assert again.report is not None
+    assert again.report["rows"].outcome == "exact"
+    # cells go on counting where they stopped, so that names of cells stay unique
+    assert (await again.execute("1")).execution_count > 1
+    await again.shutdown()
+    # the same object can go on, too
+    await session.restore()
+    assert await value(session, "rows") == [1, 2, 3]
+    await session.shutdown()
+
+
+async def test_resume_of_nothing() -> None:
+    with pytest.raises(NotFound, match="session/nothing"):
+        await Session.resume("nothing", store="memory://")
+
+
+async def test_kill_during_a_checkpoint_is_capture_failed(session: Session) -> None:
+    await session.execute("x = 1")
+    await session.checkpoint()
+    await session.execute(
+        "class Bomb:\n"
+        "    def __reduce__(self):\n"
+        "        import os\n        os.kill(os.getpid(), 9)\n"
+        "b = Bomb()"
+    )
+    with pytest.raises(CaptureFailed, match="SIGKILL"):
+        await session.checkpoint()
+    await session.restore()
+    assert await value(session, "x") == 1
+
+
+async def test_a_failed_capture_leaves_the_session_as_it_was(session: Session, store) -> None:
+    await session.execute(
+        "class Stop(BaseException): pass\n"
+        "class Bad:\n    def __reduce__(self): raise Stop('no')\n"
+        "bad = Bad()\nx = [1]\nkept = x"
+    )
+    with pytest.raises(CaptureFailed, match="no"):
+        await session.checkpoint()
+    assert store.head("session/work") is None
+    assert await value(session, "x is kept and isinstance(bad, Bad)") is True
+
+
+async def test_a_failed_restore_leaves_the_session_as_it_was(session: Session, store) -> None:
+    await session.execute("def f(): return 1\nx = [1]\ny = x")
+    cp = await session.checkpoint()
+    with store.draft("session/work") as draft:
+        for part in store.show(cp.id).parts:
+            if part.name == "environment":
+                newer = {**store.value(cp.id, part.name), "format": 99}
+                draft.put("environment", newer, split="structure")
+            else:
+                draft.keep(part.name)
+        future = draft.commit()
+    store.restore(cp.id)
+    await session.execute("x.append(2)")
+    with pytest.raises(HoldfastError, match="newer"):
+        await session.restore(future)
+    assert await value(session, "[x is y, x, f()]") == [True, [1, 2], 1]
+    assert store.head("session/work").id == cp.id
+    assert (await session.checkpoint()).report["f"].outcome == "rebuilt"
+
+
+async def test_in_memory(session: Session, store) -> None:
+    await session.execute("x = 1")
+    cp = await session.checkpoint(save_to_disk=False)
+    assert not cp.saved_to_disk
+    assert store.list() == []
+    await session.execute("x = 2")
+    await session.restore(cp.id)
+    assert await value(session, "x") == 1
+    await session.execute(f"import os\nbig = os.urandom({IN_MEMORY + 1})")
+    large = await session.checkpoint(save_to_disk=False)
+    assert large.saved_to_disk
+    assert store.head("session/work").id == large.id
+
+
+async def test_only_its_own_checkpoints(session: Session, make, store) -> None:
+    other = await make("other")
+    cp = await other.checkpoint()
+    with pytest.raises(UsageError, match="session/other"):
+        await session.restore(cp)
+
+
+async def test_foreign_checkpoints_need_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "store")
+    async with Session(name="theirs", store=url) as session:
+        await session.execute("x = 1")
+        await session.checkpoint()
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "another home"))
+    with pytest.raises(Denied):
+        await Session.resume("theirs", store=open_store(url))
+    session = await Session.resume("theirs", store=open_store(url), trust=True)
+    assert await value(session, "x") == 1
+    await session.shutdown()
+
+
+async def test_size_limit_of_one_item(make) -> None:
+    session = await make("limited", max_item_bytes=10_000)
+    await session.execute("small = 1\nlarge = list(range(100_000))")
+    cp = await session.checkpoint()
+    assert cp.report["large"].outcome == "placeholder"
+    assert "limit" in cp.report["large"].reason
+    assert cp.serialization_method == "placeholder"
+    await session.restore(cp)
+    error = (await session.execute("len(large)")).error
+    assert error is not None
+    assert "PlaceholderError" in error.type
+    assert await value(session, "small") == 1
+
+
+async def test_many_checkpoints_and_random_kills(tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    done = 0
+    for _ in range(3):
+        session = (
+            await Session.resume("steps", store=url)
+            if done
+            else await Session(name="steps", store=url).start()
+        )
+        for _ in range(5):
+            await session.execute("step = globals().get('step', 0) + 1")
+            await session.checkpoint()
+            done += 1
+        await session.execute("step = -1")
+        os.kill(session.pid, signal.SIGKILL)
+        await session.shutdown()
+    session = await Session.resume("steps", store=url)
+    assert await value(session, "step") == done == 15
+    await session.shutdown()
+    assert open_store(url).verify(deep=True).ok

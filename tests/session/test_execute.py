@@ -1,0 +1,263 @@
+"""Running code: values, output, errors, input, interrupts, timeouts, and a worker's death."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+
+import pytest
+
+from holdfast.model.errors import HoldfastError, UsageError
+from holdfast.session import Repr, Session
+
+
+async def test_value_is_the_last_expression(session: Session) -> None:
+    result = await session.execute("x = 1\nx + 1")
+    assert (result.value, result.type_name, result.error, result.ok) == (2, "int", None, True)
+    assert result.duration > 0
+    assert (await session.execute("x = 3")).value is None
+    assert (await session.execute("x")).execution_count == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "None",
+        "[True, 2**70, -1.5, 'text', b'bytes', (1, (2,)), {3}, frozenset([4]), 1j]",
+        "{'a': [1], (1, 2): {'b': None}, 5: ()}",
+        "'\\ud800 lone'",
+        "float('inf')",
+    ],
+)
+async def test_plain_data_comes_back_as_data(session: Session, text: str) -> None:
+    value = (await session.execute(text)).value
+    expected = eval(text)
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+async def test_other_values_are_shown(session: Session) -> None:
+    result = await session.execute("class C:\n    def __repr__(self): return 'a C'\nC()")
+    assert result.value == "a C"
+    assert isinstance(result.value, Repr)
+    assert result.value.type_name == result.type_name == "C"
+    broken = await session.execute("class D:\n    def __repr__(self): 1/0\nD()")
+    assert "ZeroDivisionError" in str(broken.value)
+    cyclic = await session.execute("a = []\na.append(a)\na")
+    assert cyclic.value == "[[...]]"
+
+
+async def test_output_of_python_c_code_and_children(session: Session) -> None:
+    result = await session.execute(
+        "import ctypes, subprocess, sys\n"
+        "print('python')\n"
+        "ctypes.CDLL(None).printf(b'c code\\n')\n"
+        "subprocess.run(['echo', 'child'])\n"
+        "print('wrong', file=sys.stderr)\n"
+        "sys.stdout.buffer.write('half \\u20ac'.encode()[:-1])\n"
+        "0"
+    )
+    assert sorted(result.stdout.split("\n")) == ["c code", "child", "half \ufffd", "python"] or (
+        {"python", "child"} <= set(result.stdout.split("\n")) and "c code" in result.stdout
+    )
+    assert result.stderr == "wrong\n"
+
+
+async def test_more_output_than_a_pipe_holds(session: Session) -> None:
+    result = await session.execute("print('x' * 1_000_000)")
+    assert len(result.stdout) == 1_000_001
+
+
+async def test_stream_gives_output_as_it_comes(session: Session) -> None:
+    stream = session.stream(
+        "import time\nfor i in range(3):\n    print(i)\n    time.sleep(0.15)\n'done'"
+    )
+    moments = []
+    texts = []
+    async for event in stream:
+        assert event.stream == "stdout"
+        texts.append(event.text)
+        moments.append(time.monotonic())
+    assert "".join(texts) == "0\n1\n2\n"
+    assert moments[-1] - moments[0] > 0.2
+    assert stream.result.value == "done"
+
+
+async def test_errors_are_structured_with_source_lines(session: Session) -> None:
+    await session.execute("def divide(a):\n    return a / 0  # here")
+    error = (await session.execute("divide(1)")).error
+    assert error is not None
+    assert (error.type, error.message) == ("ZeroDivisionError", "division by zero")
+    assert "return a / 0  # here" in error.traceback
+    assert '"<cell 2>", line 1' in error.traceback
+    assert "holdfast" not in error.traceback
+    syntax = (await session.execute("x = (")).error
+    assert syntax is not None
+    assert syntax.type == "SyntaxError"
+    assert "holdfast" not in syntax.traceback
+    assert (await session.execute("import sys; sys.exit(3)")).error.type == "SystemExit"
+    assert (await session.execute("1")).value == 1
+
+
+async def test_namespace_is_main(session: Session) -> None:
+    result = await session.execute(
+        "import __main__\ny = 5\n[__name__, __main__.y, globals() is vars(__main__)]"
+    )
+    assert result.value == ["__main__", 5, True]
+    names = (await session.execute("[n for n in dir() if not n.startswith('__')]")).value
+    assert names == ["y"] or set(names) == {"y", "n"} or names == []
+
+
+async def test_top_level_await(session: Session) -> None:
+    result = await session.execute(
+        "import asyncio\nasync def twice(x):\n    await asyncio.sleep(0)\n    return 2 * x\n"
+        "a = await twice(4)\nawait twice(a)"
+    )
+    assert result.value == 16
+    assert (await session.execute("a")).value == 8
+
+
+async def test_no_thread_and_no_loop_outside_a_cell(session: Session) -> None:
+    result = await session.execute(
+        "import sys, os\n[len(os.listdir('/proc/self/task')), 'asyncio' in sys.modules]"
+    )
+    assert result.value == [1, False]
+
+
+async def test_input_is_answered_by_the_client(session: Session) -> None:
+    async def slowly(prompt: str) -> str:
+        await asyncio.sleep(0.05)
+        return f"answer to {prompt}"
+
+    first = await session.execute("input('name? ')", on_input=lambda prompt: prompt.upper())
+    assert first.value == "NAME? "
+    second = await session.execute("[input('a'), input('b')]", on_input=slowly)
+    assert second.value == ["answer to a", "answer to b"]
+    third = await session.execute("import sys\nsys.stdin.readline()", on_input=slowly)
+    assert third.value == "answer to \n"
+    nobody = await session.execute("input()")
+    assert nobody.error is not None
+    assert nobody.error.type == "EOFError"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time\ntime.sleep(100)",
+        "import asyncio\nawait asyncio.sleep(100)",
+        "input('never answered')",
+        "sum(i for i in iter(int, 1))",
+    ],
+)
+async def test_interrupt(session: Session, code: str) -> None:
+    async def never(prompt: str) -> str:
+        await asyncio.sleep(100)
+        return ""
+
+    running = asyncio.create_task(session.execute(code, on_input=never))
+    await asyncio.sleep(0.3)
+    started = time.monotonic()
+    assert await session.interrupt()
+    result = await running
+    assert time.monotonic() - started < 5
+    assert result.error is not None
+    assert result.error.type == "KeyboardInterrupt"
+    assert (await session.execute("'alive'")).value == "alive"
+    assert await session.interrupt() is False
+
+
+async def test_interrupts_never_hit_the_next_cell(session: Session) -> None:
+    for _ in range(30):
+        running = asyncio.create_task(session.execute("x = 1"))
+        await asyncio.sleep(0)
+        await session.interrupt()
+        first = await running
+        assert first.error is None or first.error.type == "KeyboardInterrupt"
+        assert (await session.execute("'next'")).value == "next"
+
+
+async def test_timeout(session: Session) -> None:
+    await session.execute("kept = 1")
+    result = await session.execute("while True: pass", timeout=0.2)
+    assert result.error is not None
+    assert result.error.type == "TimeoutError"
+    assert "0.2" in result.error.message
+    assert (await session.execute("kept")).value == 1
+
+
+async def test_cancelling_the_call_interrupts_the_cell(session: Session) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.execute("while True: pass"), 0.3)
+    assert (await session.execute("1 + 1")).value == 2
+
+
+async def test_a_worker_that_dies_is_an_error_of_the_running_call(session: Session) -> None:
+    result = await session.execute("print('last words')\nimport os\nos.kill(os.getpid(), 9)")
+    assert result.error is not None
+    assert result.error.type == "WorkerDied"
+    assert "SIGKILL" in result.error.message
+    assert result.stdout == "last words\n"
+    assert not session.alive
+    with pytest.raises(HoldfastError, match="SIGKILL"):
+        await session.execute("1")
+
+
+async def test_a_worker_that_exits_by_itself(session: Session) -> None:
+    result = await session.execute("import os\nos._exit(7)")
+    assert result.error is not None
+    assert "code 7" in result.error.message
+
+
+async def test_worker_ends_with_shutdown_and_sees_no_keys(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = session.pid
+    assert pid is not None
+    environ = "import os\n[name for name in os.environ if name.startswith('HOLDFAST_')]"
+    assert (await session.execute(environ)).value == []
+    await session.shutdown()
+    await session.shutdown()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    fresh = Session(store="memory://")
+    with pytest.raises(UsageError):
+        await fresh.execute("1")
+
+
+async def test_a_worker_that_breaks_the_protocol_is_ended(session: Session) -> None:
+    result = await session.execute(
+        "import os, socket, stat\n"
+        "for fd in range(3, 50):\n"
+        "    try:\n"
+        "        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, b'\\xff' * 100)\n"
+        "    except OSError: continue\n"
+        "import time; time.sleep(30)"
+    )
+    assert result.error is not None
+    assert "protocol" in result.error.message
+
+
+async def test_calls_wait_for_each_other(session: Session) -> None:
+    cells = [f"seen = [*globals().get('seen', []), {i}]\nlen(seen)" for i in range(10)]
+    results = await asyncio.gather(*(session.execute(cell) for cell in cells))
+    assert [result.value for result in results] == list(range(1, 11))
+
+
+async def test_future_imports_hold_for_later_cells(session: Session) -> None:
+    await session.execute("from __future__ import annotations")
+    assert (await session.execute("def f(x: nowhere): pass\nf.__annotations__")).value == {
+        "x": "nowhere"
+    }
+
+
+async def test_starting_is_quick(make) -> None:
+    moments = []
+    for _ in range(3):
+        started = time.perf_counter()
+        await make()
+        moments.append(time.perf_counter() - started)
+    assert min(moments) < 1.0  # 60 ms on a quiet machine
+    assert math.isfinite(min(moments))
