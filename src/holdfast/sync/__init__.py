@@ -1,0 +1,8 @@
+"""Holdfast without `await`: every class here is derived from its async twin, member by member."""
+
+from holdfast.session import Session as _AsyncSession
+from holdfast.sync.derive import derive
+
+Session = derive(_AsyncSession)
+
+__all__ = ["Session"]
