@@ -1,3 +1,102 @@
 """Holdfast freezes running work and brings it back."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+# Public name -> the module that has it. A name is imported when it is first used, so that the
+# command line and programs that need one level do not pay for the others.
+_PLACES = {
+    "Checkpoint": "holdfast.model.checkpoint",
+    "HeadMove": "holdfast.model.checkpoint",
+    "Manifest": "holdfast.model.checkpoint",
+    "Part": "holdfast.model.checkpoint",
+    "Item": "holdfast.model.report",
+    "Problem": "holdfast.model.report",
+    "Report": "holdfast.model.report",
+    "Verification": "holdfast.model.report",
+    "Subject": "holdfast.model.subject",
+    "BadInput": "holdfast.model.errors",
+    "CaptureFailed": "holdfast.model.errors",
+    "Conflict": "holdfast.model.errors",
+    "Corrupt": "holdfast.model.errors",
+    "Denied": "holdfast.model.errors",
+    "HoldfastError": "holdfast.model.errors",
+    "LeaseLost": "holdfast.model.errors",
+    "NotFound": "holdfast.model.errors",
+    "Partial": "holdfast.model.errors",
+    "StorageFull": "holdfast.model.errors",
+    "Unsupported": "holdfast.model.errors",
+    "UsageError": "holdfast.model.errors",
+    "Session": "holdfast.session",
+    "StateManager": "holdfast.state",
+    "Store": "holdfast.store",
+    "open_store": "holdfast.store",
+}
+
+__all__ = [
+    "BadInput",
+    "CaptureFailed",
+    "Checkpoint",
+    "Conflict",
+    "Corrupt",
+    "Denied",
+    "HeadMove",
+    "HoldfastError",
+    "Item",
+    "LeaseLost",
+    "Manifest",
+    "NotFound",
+    "Part",
+    "Partial",
+    "Problem",
+    "Report",
+    "Session",
+    "StateManager",
+    "StorageFull",
+    "Store",
+    "Subject",
+    "Unsupported",
+    "UsageError",
+    "Verification",
+    "__version__",
+    "open_store",
+]
+
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest, Part
+    from holdfast.model.errors import (
+        BadInput,
+        CaptureFailed,
+        Conflict,
+        Corrupt,
+        Denied,
+        HoldfastError,
+        LeaseLost,
+        NotFound,
+        Partial,
+        StorageFull,
+        Unsupported,
+        UsageError,
+    )
+    from holdfast.model.report import Item, Problem, Report, Verification
+    from holdfast.model.subject import Subject
+    from holdfast.session import Session
+    from holdfast.state import StateManager
+    from holdfast.store import Store, open_store
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(import_module(place), name)
+    globals()[name] = value  # found once; the next use does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,26 @@
+"""`holdfast checkpoint`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_subject
+
+
+@click.command("checkpoint")
+@click.argument("subject", shell_complete=complete_subject)
+@click.option("--reason", default="manual", show_default=True, help="Why, in a few words.")
+@click.pass_obj
+def command(invocation: Invocation, subject: str, reason: str) -> None:
+    """Take a checkpoint of a running subject.
+
+    The process that runs SUBJECT takes it; a subject that nothing runs has nothing new to save.
+    """
+    from holdfast.model.errors import Unsupported
+    from holdfast.model.subject import Subject
+
+    raise Unsupported(
+        f"nothing that runs {Subject.parse(subject)} can be reached from here",
+        hint="take the checkpoint where it runs, e.g. session.checkpoint() or sm.checkpoint()",
+    )

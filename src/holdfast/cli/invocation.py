@@ -1,0 +1,64 @@
+"""One run of the command line: its options, settings and store, and the way it speaks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.cli.settings import Settings
+    from holdfast.store import Store
+
+
+class Invocation:
+    """What a verb is given. Heavy things are imported when they are first asked for."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self.environ = environ
+        self.options: dict[str, object] = {}
+        self.json = False
+
+    def settings(self) -> Settings:
+        """The settings in force: config.toml, then the environment, then the options."""
+        from holdfast.cli.settings import read
+
+        return read(self.environ, self.options)
+
+    @contextmanager
+    def store(self, create: bool = False) -> Iterator[Store]:
+        """The store that this run works on. One that somebody named must exist, unless `create`;
+        the default one is Holdfast's own and is made when it is missing."""
+        from holdfast.store import open_store
+
+        setting = self.settings()["store"]
+        made = create or setting.source == "default" or str(setting.value).startswith("memory:")
+        with open_store(str(setting.value), create=made) as store:
+            yield store
+
+    def show(self, document: object, people: Callable[[], str]) -> None:
+        """Write data to stdout: the document as JSON, or the text for people."""
+        if self.json:
+            import json
+
+            from holdfast.cli.values import plain
+
+            text = json.dumps(document, indent=2, default=plain)
+        else:
+            text = people()
+        if text:
+            sys.stdout.write(text + "\n")
+
+    def tell(self, message: str) -> None:
+        """Write a message for people to stderr; programs that asked for JSON are spared."""
+        if not self.json:
+            sys.stdout.flush()  # so that the two streams keep their order on one terminal
+            print(message, file=sys.stderr)
+
+    def warn(self, message: str) -> None:
+        """Write a warning to stderr, whoever is reading."""
+        print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,48 @@
+"""`holdfast list`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_subject
+from holdfast.model.subject import KINDS, Kind
+
+
+@click.command("list")
+@click.argument("subject", required=False, shell_complete=complete_subject)
+@click.option("--kind", type=click.Choice(KINDS), help="Only subjects of this kind.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.pass_obj
+def command(
+    invocation: Invocation, subject: str | None, kind: Kind | None, limit: int | None
+) -> None:
+    """List checkpoints, newest first.
+
+    With SUBJECT (kind/name), only its checkpoints.
+    """
+    from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
+    from holdfast.cli.table import table
+    from holdfast.model.errors import NotFound
+    from holdfast.model.moment import now
+    from holdfast.model.subject import Subject
+    from holdfast.server import shapes
+
+    wanted = Subject.parse(subject) if subject else None
+    with invocation.store() as store:
+        found = store.list(subject=wanted, kind=kind, limit=limit)
+        heads = {each.head.id for each in store.subjects() if each.head}
+        place = store.url
+    if wanted and not found and not kind:
+        raise NotFound(f"no checkpoints of {wanted}", hint="`holdfast list` shows all there are")
+    time = now()
+    invocation.show(
+        shapes.checkpoints(found),
+        lambda: (
+            table(CHECKPOINT_COLUMNS, (checkpoint_row(c, time, c.id in heads) for c in found))
+            if found
+            else ""
+        ),
+    )
+    if not found:
+        invocation.tell(f"no checkpoints in {place}")

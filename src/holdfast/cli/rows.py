@@ -1,0 +1,38 @@
+"""Checkpoints as rows of a table and as single lines."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.cli.table import Column
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.server.words import age, notes, printable, size
+
+CHECKPOINT_COLUMNS = (
+    Column("ID", "yellow"),
+    Column("SUBJECT", "bold"),
+    Column("REASON"),
+    Column("STAGE"),
+    Column("WHEN", "dim"),
+    Column("SIZE", justify="right"),
+    Column("NOTES", "cyan"),
+)
+
+
+def checkpoint_row(checkpoint: Checkpoint, now: datetime, head: bool) -> tuple[str, ...]:
+    return (
+        checkpoint.short,
+        str(checkpoint.subject),
+        checkpoint.reason,
+        checkpoint.stage or "",
+        age(checkpoint.time, now),
+        size(checkpoint.size_bytes),
+        ", ".join(notes(checkpoint, head)),
+    )
+
+
+def line(checkpoint: Checkpoint) -> str:
+    """One checkpoint in one line: `1a2b3c4d state/demo (manual)`."""
+    return (
+        f"{checkpoint.short} {printable(str(checkpoint.subject))} ({printable(checkpoint.reason)})"
+    )

@@ -1,0 +1,79 @@
+"""`holdfast serve`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.settings import AUTHS, ENGINES
+
+
+@click.command("serve")
+@click.option("--host", metavar="HOST", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--port", type=int, metavar="PORT", help="0 takes a free one.  [default: 8787]")
+@click.option(
+    "--engine", type=click.Choice(ENGINES), help="What sandboxes run in.  [default: auto]"
+)
+@click.option(
+    "--auth",
+    type=click.Choice(AUTHS),
+    help="`none` asks for no token, on loopback only.  [default: token]",
+)
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    host: str | None,
+    port: int | None,
+    engine: str | None,
+    auth: str | None,
+) -> None:
+    """Start the server: pages for people, JSON for programs.
+
+    It prints its address and its token, which is HOLDFAST_TOKEN when that is set and a new one
+    otherwise. It ends on Ctrl-C or SIGTERM, after the requests under way.
+    """
+    from holdfast.model.errors import Unsupported, UsageError
+
+    try:
+        from holdfast.server.app import create_app
+        from holdfast.server.guard import is_loopback
+        from holdfast.server.listen import address, bind, serve
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"the server needs {error.name}", hint="pip install 'holdfast[server]'"
+        ) from None
+
+    invocation.options.update(host=host, port=port, engine=engine, auth=auth)
+    settings = {name: each.value for name, each in invocation.settings().items()}
+    place = str(settings["host"])
+    if settings["auth"] == "none" and not is_loopback(place):
+        raise UsageError(
+            f"--auth none is for loopback addresses, and {place} is not one",
+            hint="leave --auth away to ask for the token, or listen on 127.0.0.1",
+        )
+    token = _token(settings["token"]) if settings["auth"] == "token" else None
+    with invocation.store(create=True) as store:
+        listener = bind(place, int(str(settings["port"])))
+        url = address(listener)
+        if token is None:
+            invocation.warn("no token is asked for: everybody on this machine may come in")
+        elif not is_loopback(place):
+            invocation.warn("the token crosses the network unencrypted; put TLS in front")
+        document = {"address": url, "token": token, "store": store.url}
+        invocation.show(document, lambda: _lines(url, token, store.url))
+        sys.stdout.flush()
+        serve(create_app(store, token, engine=str(settings["engine"])), listener)
+    invocation.tell("stopped")
+
+
+def _token(given: object) -> str:
+    import secrets
+
+    return given if isinstance(given, str) else secrets.token_urlsafe(32)
+
+
+def _lines(url: str, token: str | None, store: str) -> str:
+    lines = [f"holdfast is at {url}", f"store: {store}"]
+    return "\n".join([*lines, f"token: {token}"] if token else lines)

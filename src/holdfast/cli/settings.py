@@ -1,0 +1,165 @@
+"""Settings: config.toml, then HOLDFAST_* variables, then options; the later one wins.
+
+`merge` is pure; `read` only fetches the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.model.errors import BadInput, from_os_error
+from holdfast.model.home import home
+
+ENGINES = ("auto", "gvisor", "runc", "process")
+AUTHS = ("token", "none")
+
+
+def _text(value: object) -> object:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a text that is not empty")
+    return value
+
+
+def _port(value: object) -> object:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 65535:
+        raise ValueError("expected a port from 0 to 65535")
+    return number
+
+
+def _one_of(*words: str) -> Callable[[object], object]:
+    def parse(value: object) -> object:
+        if value not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return value
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One thing that can be set."""
+
+    name: str
+    parse: Callable[[object], object]
+    default: Callable[[Mapping[str, str]], object]
+    in_file: bool = True
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return f"HOLDFAST_{self.name.upper()}"
+
+
+KNOWN = (
+    Setting(
+        name="home",
+        parse=_text,
+        default=lambda environ: str(home(environ)),
+        in_file=False,  # libraries look for it too, and they do not read config.toml
+    ),
+    Setting(name="store", parse=_text, default=lambda environ: str(home(environ) / "store")),
+    Setting(name="host", parse=_text, default=lambda _: "127.0.0.1"),
+    Setting(name="port", parse=_port, default=lambda _: 8787),
+    Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
+    Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
+    Setting(name="token", parse=_text, default=lambda _: None, in_file=False, secret=True),
+    Setting(name="key", parse=_text, default=lambda _: None, in_file=False, secret=True),
+    Setting(
+        name="key_file",
+        parse=_text,
+        default=lambda environ: str(home(environ) / "key"),
+        in_file=False,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a setting is, and where that comes from."""
+
+    setting: Setting
+    value: object
+    source: str
+
+    @property
+    def shown(self) -> object:
+        """The value for eyes and logs: secrets stay secret."""
+        return "(hidden)" if self.setting.secret and self.value is not None else self.value
+
+
+Settings = Mapping[str, Value]
+
+
+def merge(
+    file: Mapping[str, object],
+    environ: Mapping[str, str],
+    options: Mapping[str, object],
+    path: str = "config.toml",
+) -> Settings:
+    """What is in force. Raises BadInput for an unknown key or a value that cannot be."""
+    allowed = [setting.name for setting in KNOWN if setting.in_file]
+    for key in file:
+        if key not in allowed:
+            close = difflib.get_close_matches(key, allowed, n=1)
+            raise BadInput(
+                f"unknown setting {key!r} in {path}",
+                hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(allowed)}",
+            )
+    values = {}
+    for setting in KNOWN:
+        value = Value(setting, setting.default(environ), "default")
+        if setting.name in file:
+            value = _parsed(setting, file[setting.name], path)
+        # As everywhere in Unix, an empty variable is the same as none.
+        if environ.get(setting.variable):
+            value = _parsed(setting, environ[setting.variable], setting.variable)
+        if options.get(setting.name) is not None:
+            flag = "--" + setting.name.replace("_", "-")
+            value = _parsed(setting, options[setting.name], flag)
+        values[setting.name] = value
+    return values
+
+
+def _parsed(setting: Setting, given: object, source: str) -> Value:
+    try:
+        return Value(setting, setting.parse(given), source)
+    except ValueError as error:
+        shown = "" if setting.secret else f" {given!r}"
+        raise BadInput(
+            f"{source}: bad value{shown} for {setting.name!r}", hint=str(error)
+        ) from None
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """`holdfast/config.toml` in XDG_CONFIG_HOME, else in `~/.config`."""
+    given = environ.get("XDG_CONFIG_HOME", "")
+    # The base directory specification: a path that is not absolute is to be ignored.
+    base = Path(given) if given.startswith("/") else Path.home() / ".config"
+    return base / "holdfast" / "config.toml"
+
+
+def read(environ: Mapping[str, str], options: Mapping[str, object]) -> Settings:
+    """The settings in force on this machine. Raises BadInput, or Denied for an unreadable file."""
+    path = config_path(environ)
+    return merge(_file(path), environ, options, str(path))
+
+
+def _file(path: Path) -> Mapping[str, object]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise from_os_error(error, "reading the settings") from error
+    import tomllib
+
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path}: {error}", hint="the file is TOML: key = value lines") from None

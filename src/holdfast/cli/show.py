@@ -1,0 +1,100 @@
+"""`holdfast show`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_reference, trust_option
+
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint, Manifest
+    from holdfast.store import Store
+
+_BLOCK = 1 << 20
+
+
+@click.command("show")
+@click.argument("id", metavar="ID", shell_complete=complete_reference)
+@click.option("--part", metavar="NAME", help="Write this part's bytes to stdout.")
+@trust_option
+@click.pass_obj
+def command(invocation: Invocation, id: str, part: str | None, trust: bool) -> None:  # noqa: A002
+    """Show a checkpoint and its parts, or write out one part.
+
+    A part that was stored as a value (split "structure") is written as JSON.
+    """
+    from holdfast.server import shapes
+
+    with invocation.store() as store:
+        manifest = store.show(id)
+        if part is not None:
+            _write_part(store, manifest, part, trust)
+            return
+        invocation.show(shapes.manifest(manifest), lambda: _page(store, manifest))
+
+
+def _page(store: Store, manifest: Manifest) -> str:
+    from holdfast.cli.table import Column, table
+    from holdfast.server.words import size
+
+    head = store.head(manifest.checkpoint.subject)
+    facts = table(
+        (Column("CHECKPOINT", "dim"), Column(manifest.checkpoint.short, "default")),
+        _facts(manifest.checkpoint, head is not None and head.id == manifest.checkpoint.id),
+    )
+    parts = table(
+        (Column("PART", "bold"), Column("SIZE", justify="right"), Column("SPLIT", "dim")),
+        ((part.name, size(part.size), part.split) for part in manifest.parts),
+    )
+    return f"{facts}\n\n{parts}" if manifest.parts else facts
+
+
+def _facts(checkpoint: Checkpoint, head: bool) -> list[tuple[str, str]]:
+    from holdfast.model.moment import now
+    from holdfast.server.words import age, day, notes, size
+
+    facts = [
+        ("id", checkpoint.id),
+        ("subject", str(checkpoint.subject)),
+        ("reason", checkpoint.reason),
+        ("stage", checkpoint.stage or ""),
+        ("time", f"{day(checkpoint.time)} UTC ({age(checkpoint.time, now())})"),
+        ("size", f"{size(checkpoint.size_bytes)} ({size(checkpoint.stored_bytes)} stored)"),
+        ("parents", ", ".join(checkpoint.parents)),
+        ("rollback of", checkpoint.rollback_of or ""),
+        ("notes", ", ".join(notes(checkpoint, head))),
+        ("signed by", checkpoint.signer),
+        ("digest", checkpoint.digest),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _write_part(store: Store, manifest: Manifest, name: str, trust: bool) -> None:
+    from holdfast.model.errors import NotFound, UsageError
+
+    part = manifest.part(name)
+    if part is None:
+        names = ", ".join(each.name for each in manifest.parts) or "none"
+        raise NotFound(
+            f"{manifest.checkpoint.short} has no part {name!r}", hint=f"its parts: {names}"
+        )
+    if part.split == "structure":
+        from holdfast.cli.values import to_json
+
+        text = to_json(store.value(manifest.checkpoint, name, trust=trust))
+        sys.stdout.write(text + "\n")
+        return
+    out = sys.stdout.buffer
+    with store.open(manifest.checkpoint, name, trust=trust) as stream:
+        while block := stream.read(_BLOCK):
+            if out.isatty() and b"\0" in block:
+                raise UsageError(
+                    f"{name!r} is binary and would confuse the terminal",
+                    hint="send it to a file: holdfast show ID --part NAME > file",
+                )
+            out.write(block)
+    out.flush()

@@ -1,0 +1,30 @@
+"""`holdfast undo`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_subject
+
+
+@click.command("undo")
+@click.argument("subject", shell_complete=complete_subject)
+@click.pass_obj
+def command(invocation: Invocation, subject: str) -> None:
+    """Take back the last move of a subject's head.
+
+    The checkpoint that the head leaves stays in the store.
+    """
+    from holdfast.cli.rows import line
+    from holdfast.model.subject import Subject
+    from holdfast.server import shapes
+
+    wanted = Subject.parse(subject)
+    with invocation.store() as store:
+        move = store.undo(wanted)
+        head = store.head(wanted)
+    invocation.show(
+        {"move": shapes.move(move), "head": shapes.checkpoint(head) if head else None},
+        lambda: f"head: {line(head)}" if head else f"{wanted} has no head now",
+    )

@@ -1,0 +1,1 @@
+"""The HTTP server: subjects, checkpoints and lineages over JSON and as pages for people."""

@@ -1,0 +1,61 @@
+"""Answers that belong to no single route: errors, redirects, and the headers on everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.model.errors import HoldfastError
+from holdfast.server import pages, shapes
+from holdfast.server.style import POLICY
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a person with a browser asks, rather than a program."""
+    accepts = Headers(scope=scope).get("accept", "")
+    return "text/html" in accepts and not scope["path"].startswith("/v1")
+
+
+def failed(
+    error: HoldfastError,
+    scope: Scope,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An error in the form that the one who asked can use."""
+    code = status or error.http_status
+    if wants_page(scope):
+        return HTMLResponse(pages.failure(error), code, headers)
+    return JSONResponse(shapes.error(error), code, headers)
+
+
+def to_login(scope: Scope) -> Response:
+    return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
+
+
+class SafeHeaders:
+    """ASGI middleware that puts the protective headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,0 +1,203 @@
+"""The application: routes, and what each of them asks the store."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from holdfast import __version__
+from holdfast.model import moment
+from holdfast.model.errors import (
+    BadInput,
+    Denied,
+    HoldfastError,
+    NotFound,
+    Unsupported,
+    UsageError,
+)
+from holdfast.model.subject import KINDS, Kind, Subject
+from holdfast.server import pages, shapes
+from holdfast.server.answers import SafeHeaders, failed
+from holdfast.server.crossing import Crossing
+from holdfast.server.guard import COOKIE, Guard, Pass
+from holdfast.server.lineage import Lineage, trace
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+MOST_CHECKPOINTS = 1000
+LOGIN_BYTES = 8192
+_OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
+
+
+def create_app(store: Store, token: str | None, *, engine: str = "auto") -> Starlette:
+    """The server's application on a store. Without a token it answers to loopback names only;
+    the caller sees to it that it listens nowhere else."""
+    credentials = Pass(token) if token is not None else None
+    routes = _Routes(store, credentials, engine)
+    return Starlette(
+        routes=[
+            Route("/status", routes.status),
+            Route("/login", routes.login_form, methods=["GET"]),
+            Route("/login", routes.login, methods=["POST"]),
+            Route("/logout", routes.logout, methods=["POST"]),
+            Route("/", routes.subjects_page),
+            Route("/subjects/{kind}/{name:path}", routes.lineage_page),
+            Route("/checkpoints/{id}", routes.checkpoint_page),
+            Route("/v1/subjects", routes.subjects),
+            Route("/v1/subjects/{kind}/{name:path}/lineage", routes.lineage),
+            Route("/v1/checkpoints", routes.checkpoints),
+            Route("/v1/checkpoints/{id}", routes.checkpoint),
+        ],
+        middleware=[Middleware(SafeHeaders), Middleware(Guard, credentials)],
+        exception_handlers={
+            HoldfastError: _told,
+            HTTPException: _no_route,
+            Exception: _fault,
+        },
+    )
+
+
+class _Routes:
+    def __init__(self, store: Store, credentials: Pass | None, engine: str) -> None:
+        self._ask = Crossing(store)
+        self._pass = credentials
+        self._engine = engine
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__, "engine": self._engine})
+
+    async def login_form(self, request: Request) -> Response:
+        return HTMLResponse(pages.login(_own_path(request.query_params.get("next", "/"))))
+
+    async def login(self, request: Request) -> Response:
+        form = parse_qs((await _body(request)).decode("utf-8", "replace"))
+        target = _own_path(form.get("next", ["/"])[0])
+        given = form.get("token", [""])[0].strip()
+        if self._pass is None:
+            return RedirectResponse(target, 303)
+        if not self._pass.is_token(given):
+            return HTMLResponse(pages.login(target, wrong=True), 401)
+        answer = RedirectResponse(target, 303)
+        answer.set_cookie(
+            COOKIE,
+            self._pass.cookie,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return answer
+
+    async def subjects_page(self, request: Request) -> Response:
+        summaries, url = await self._ask(lambda store: (store.subjects(), store.url))
+        return HTMLResponse(pages.subjects(summaries, moment.now(), url))
+
+    async def lineage_page(self, request: Request) -> Response:
+        return HTMLResponse(pages.lineage(await self._lineage(request), moment.now()))
+
+    async def checkpoint_page(self, request: Request) -> Response:
+        reference = request.path_params["id"]
+        manifest = await self._ask(lambda store: store.show(reference))
+        head = await self._ask(lambda store: store.head(manifest.checkpoint.subject))
+        is_head = head is not None and head.id == manifest.checkpoint.id
+        return HTMLResponse(pages.manifest(manifest, is_head, moment.now()))
+
+    async def subjects(self, request: Request) -> Response:
+        summaries = await self._ask(lambda store: store.subjects())
+        return JSONResponse({"subjects": [shapes.subject(each) for each in summaries]})
+
+    async def checkpoints(self, request: Request) -> Response:
+        query = request.query_params
+        subject = Subject.parse(query["subject"]) if query.get("subject") else None
+        kind = _kind(query.get("kind") or None)
+        limit = _limit(query.get("limit") or "100")
+        found = await self._ask(lambda store: store.list(subject, kind, limit))
+        return JSONResponse(shapes.checkpoints(found))
+
+    async def checkpoint(self, request: Request) -> Response:
+        reference = request.path_params["id"]
+        return JSONResponse(shapes.manifest(await self._ask(lambda store: store.show(reference))))
+
+    async def lineage(self, request: Request) -> Response:
+        return JSONResponse(shapes.lineage(await self._lineage(request)))
+
+    async def _lineage(self, request: Request) -> Lineage:
+        subject = Subject.parse(f"{request.path_params['kind']}/{request.path_params['name']}")
+
+        def look(store: Store) -> Lineage:
+            head = store.head(subject)
+            found = trace(subject, store.list(), head.id if head else None, store.history(subject))
+            if not found.rows and not found.moves:
+                raise NotFound(f"no checkpoints of {subject}")
+            return found
+
+        return await self._ask(look)
+
+
+def _kind(text: str | None) -> Kind | None:
+    if text is None:
+        return None
+    for kind in KINDS:
+        if text == kind:
+            return kind
+    raise BadInput(f"unknown kind of subject: {text!r}", hint=f"one of {', '.join(KINDS)}")
+
+
+def _limit(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_CHECKPOINTS:
+        raise UsageError(f"bad limit: {text!r}", hint=f"a number from 1 to {MOST_CHECKPOINTS}")
+    return int(text)
+
+
+def _own_path(target: str) -> str:
+    """Where to go after the login: a path of this server, never another site."""
+    return target if _OWN_PATH.fullmatch(target) else "/"
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for block in request.stream():
+        body += block
+        if len(body) > LOGIN_BYTES:
+            raise BadInput("the form is too long")
+    return body
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HoldfastError):
+        raise error
+    return failed(error, request.scope)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    told: HoldfastError
+    match status:
+        case 404:
+            told = NotFound(f"no such page: {request.url.path}")
+        case 405:
+            told = Unsupported(f"{request.url.path} does not answer to {request.method}")
+        case 401 | 403:
+            told = Denied("not allowed")
+        case _:
+            told = UsageError("the request cannot be understood")
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return failed(told, request.scope, status, headers)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    told = HoldfastError("the server failed to answer", hint="its log says why")
+    return failed(told, request.scope)

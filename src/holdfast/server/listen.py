@@ -1,0 +1,81 @@
+"""Listening: one socket, bound before anything else starts, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from holdfast.model.errors import BadInput, Conflict, from_os_error
+
+GRACE_SECONDS = 5
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises Conflict when the port is in use, BadInput for a bad host."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError):
+        raise BadInput(
+            f"no such host: {host!r}", hint="an address or name of this machine"
+        ) from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"port {port} on {host} is in use",
+                hint="stop what listens there, or choose another port; --port 0 takes a free one",
+            ) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise BadInput(f"{host} is not an address of this machine") from None
+        raise from_os_error(error, f"listening on {host}, port {port}") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """The URL at which the listener answers."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        # uvicorn would raise the signal again after its shutdown, and a service that ended as it
+        # was asked to would look as if it had been killed.
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> None:
+    """Answer until SIGTERM or SIGINT; requests that are under way may finish."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,  # nobody in front of us is known, so nobody is believed
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    _Server(config).run(sockets=[listener])

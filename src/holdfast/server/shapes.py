@@ -1,0 +1,117 @@
+"""The JSON shapes of values: the same on the command line and over HTTP.
+
+Shapes only ever gain fields. They are written down in docs/reference/json.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest
+from holdfast.model.errors import HoldfastError
+from holdfast.model.moment import to_text
+from holdfast.model.report import Problem, Verification
+from holdfast.server.lineage import Lineage
+
+if TYPE_CHECKING:
+    from holdfast.store import SubjectSummary
+
+Shape = dict[str, object]
+
+
+def checkpoint(value: Checkpoint) -> Shape:
+    return {
+        "id": value.id,
+        "short": value.short,
+        "digest": value.digest,
+        "subject": str(value.subject),
+        "kind": value.subject.kind,
+        "name": value.subject.name,
+        "parents": list(value.parents),
+        "reason": value.reason,
+        "stage": value.stage,
+        "time": to_text(value.time),
+        "size_bytes": value.size_bytes,
+        "stored_bytes": value.stored_bytes,
+        "part_count": value.part_count,
+        "sequence": value.sequence,
+        "tags": dict(value.tags),
+        "pinned": value.pinned,
+        "rollback_of": value.rollback_of,
+        "signer": value.signer,
+        "foreign": value.foreign,
+    }
+
+
+def checkpoints(values: Sequence[Checkpoint]) -> Shape:
+    return {"checkpoints": [checkpoint(value) for value in values]}
+
+
+def manifest(value: Manifest) -> Shape:
+    return {
+        "checkpoint": checkpoint(value.checkpoint),
+        "parts": [
+            {"name": part.name, "size": part.size, "split": part.split, "root": part.root}
+            for part in value.parts
+        ],
+    }
+
+
+def subject(value: SubjectSummary) -> Shape:
+    return {
+        "subject": str(value.subject),
+        "kind": value.subject.kind,
+        "name": value.subject.name,
+        "head": checkpoint(value.head) if value.head else None,
+        "count": value.count,
+        "size_bytes": value.size_bytes,
+        "time": to_text(value.time),
+    }
+
+
+def move(value: HeadMove) -> Shape:
+    return {
+        "subject": str(value.subject),
+        "sequence": value.sequence,
+        "time": to_text(value.time),
+        "verb": value.verb,
+        "before": value.before,
+        "after": value.after,
+    }
+
+
+def lineage(value: Lineage) -> Shape:
+    return {
+        "subject": str(value.subject),
+        "head": value.head,
+        "checkpoints": [checkpoint(each) for each in value.checkpoints],
+        "origins": [checkpoint(each) for each in value.origins],
+        "forks": [checkpoint(each) for each in value.forks],
+        "moves": [move(each) for each in value.moves],
+    }
+
+
+def problem(value: Problem) -> Shape:
+    return {
+        "where": value.where,
+        "what": value.what,
+        "affects": list(value.affects),
+        "hint": value.hint,
+    }
+
+
+def verification(value: Verification) -> Shape:
+    return {
+        "ok": value.ok,
+        "deep": value.deep,
+        "problems": [problem(each) for each in value.problems],
+        "notes": list(value.notes),
+        "checkpoints": value.checkpoints,
+        "chunks": value.chunks,
+        "bytes_read": value.bytes_read,
+    }
+
+
+def error(value: HoldfastError) -> Mapping[str, Shape]:
+    return {"error": {"kind": value.kind, "message": str(value), "hint": value.hint}}

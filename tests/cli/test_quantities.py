@@ -1,0 +1,63 @@
+"""Sizes and durations as people type them."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli.quantities import parse_duration, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("512", 512),
+        ("512b", 512),
+        ("10GB", 10 * 10**9),
+        ("10 gb", 10 * 10**9),
+        ("4GiB", 4 * 2**30),
+        ("1.5k", 1500),
+        ("2M", 2 * 10**6),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1", "1XB", "10 G B", "1iB", "ten"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("15m", timedelta(minutes=15)),
+        ("1h30m", timedelta(minutes=90)),
+        ("7d", timedelta(days=7)),
+        ("2w", timedelta(weeks=2)),
+        ("1D 2H", timedelta(hours=26)),
+    ],
+)
+def test_durations(text: str, duration: timedelta) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "7y", "-1d", "0s", "1.5h", "9" * 30 + "w"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=repr(text)):
+        parse_duration(text)
+
+
+@given(st.text(max_size=20))
+def test_anything_is_understood_or_refused(text: str) -> None:
+    for parse in (parse_size, parse_duration):
+        with contextlib.suppress(ValueError):
+            parse(text)

@@ -1,0 +1,259 @@
+"""Each verb: what it shows, what it does, and what it says when it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run, fill
+
+from holdfast.store import open_store
+
+
+def heads() -> dict[str, str]:
+    with open_store() as store:
+        return {str(each.subject): each.head.id for each in store.subjects() if each.head}
+
+
+# list
+
+
+def test_list_shows_the_newest_first(run: Run, ids: list[str]) -> None:
+    found = run("list", "--json").json["checkpoints"]
+    assert [each["id"] for each in found] == ids[::-1]
+    lines = run("list").out.splitlines()
+    assert lines[0].split() == ["ID", "SUBJECT", "REASON", "STAGE", "WHEN", "SIZE", "NOTES"]
+    assert "step 2" in lines[1]
+    assert lines[1].endswith("head")
+    assert "head" not in lines[2]
+
+
+def test_list_can_be_narrowed(run: Run, ids: list[str]) -> None:
+    with open_store() as store:
+        fill(store, "session/other", 1)
+    assert len(run("list", "--json").json["checkpoints"]) == 4
+    assert len(run("list", "state/demo", "--json").json["checkpoints"]) == 3
+    assert len(run("list", "--kind", "session", "--json").json["checkpoints"]) == 1
+    assert len(run("list", "--limit", "2", "--json").json["checkpoints"]) == 2
+
+
+def test_list_of_an_empty_store(run: Run) -> None:
+    outcome = run("list")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err.startswith("no checkpoints in ")
+    assert run("list", "--json").json == {"checkpoints": []}
+
+
+def test_list_of_what_is_not_there(run: Run, ids: list[str]) -> None:
+    assert run("list", "state/nothing").code == 3
+    assert run("list", "nothing").code == 11
+    assert run("list", "--kind", "nothing").code == 2
+    assert run("list", "--limit", "0").code == 2
+
+
+def test_a_store_that_is_named_must_exist(run: Run, tmp_path: Path) -> None:
+    outcome = run("list", "--store", str(tmp_path / "missing"))
+    assert outcome.code == 3
+    assert "missing" in outcome.err
+    assert not (tmp_path / "missing").exists()
+
+
+# show
+
+
+def test_show(run: Run, ids: list[str]) -> None:
+    shown = run("show", "state/demo", "--json").json
+    assert shown["checkpoint"]["id"] == ids[2]
+    assert {part["name"]: part["size"] for part in shown["parts"]}["bytes"] == 5000
+    page = run("show", ids[2]).out
+    assert ids[2] in page
+    assert "step 2" in page
+    assert "5.0 kB" in page
+
+
+@pytest.mark.parametrize("reference", ["state/demo~2", "state/demo~~", "{id}", "{short}", "first"])
+def test_checkpoints_have_many_names(run: Run, ids: list[str], reference: str) -> None:
+    short = run("list", "--json").json["checkpoints"][2]["digest"][:6]
+    run("tag", ids[0], "first")
+    name = reference.format(id=ids[0], short=short)
+    assert run("show", name, "--json").json["checkpoint"]["id"] == ids[0]
+
+
+def test_show_writes_a_part(program: Run, ids: list[str]) -> None:
+    assert program("show", ids[1], "--part", "bytes").out == "\x01" * 5000
+    assert program("show", ids[1], "--part", "value").json == {"number": 1, "same": "x"}
+    missing = program("show", ids[1], "--part", "nope")
+    assert missing.code == 3
+    assert "bytes, still, value" in missing.err
+
+
+# log
+
+
+def test_log_draws_branches_rollbacks_and_forks(run: Run, ids: list[str]) -> None:
+    run("restore", ids[1])
+    with open_store() as store, store.draft("state/demo", reason="another way") as draft:
+        draft.put("value", {"number": 9}, split="structure")
+        draft.commit()
+    run("rollback", "state/demo")
+    run("fork", "state/demo", "copy")
+    lines = run("log", "state/demo").out.splitlines()
+    assert [line[:5].rstrip() for line in lines] == ["●", "○", "│ ○", "├─╯", "○", "○"]
+    assert "head, rollback" in lines[0]
+    assert lines[0].endswith("forked to state/copy")
+    assert "forked from state/demo at" in run("log", "state/copy").out
+
+
+def test_log_for_programs(run: Run, ids: list[str]) -> None:
+    run("fork", ids[0], "copy")
+    document = run("log", "state/demo", "--json").json
+    assert document["head"] == ids[2]
+    assert [each["id"] for each in document["checkpoints"]] == ids[::-1]
+    assert [each["subject"] for each in document["forks"]] == ["state/copy"]
+    assert [move["verb"] for move in document["moves"]] == ["checkpoint"] * 3
+    assert run("log", "state/copy", "--json").json["origins"][0]["id"] == ids[0]
+
+
+def test_log_of_the_moves(run: Run, ids: list[str]) -> None:
+    run("restore", ids[0])
+    lines = run("log", "state/demo", "--moves").out.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["restore", *["checkpoint"] * 3]
+    assert run("log", "state/nothing").code == 3
+
+
+# diff
+
+
+def test_diff(run: Run, ids: list[str]) -> None:
+    document = run("diff", ids[0], ids[1], "--json").json
+    assert (document["before"], document["after"]) == (ids[0], ids[1])
+    changes = {part["name"]: part["change"] for part in document["parts"]}
+    assert changes["bytes"] == changes["value"] == "changed"
+    assert changes["still"] == "same"
+    (value,) = document["values"]
+    assert (value["part"], value["before"], value["after"]) == ("value", 0, 1)
+    page = run("diff", ids[0], ids[1]).out
+    assert "bytes" in page
+    assert "still" not in page
+    assert "still" in run("diff", ids[0], ids[1], "--all").out
+
+
+def test_diff_of_the_same(run: Run, ids: list[str]) -> None:
+    outcome = run("diff", ids[0], ids[0])
+    assert outcome.out == ""
+    assert "the same content" in outcome.err
+
+
+# back and elsewhere
+
+
+def test_restore_moves_the_head(run: Run, ids: list[str]) -> None:
+    outcome = run("restore", "state/demo~1")
+    assert outcome.out.startswith("head: ")
+    assert "state/demo (step 1)" in outcome.out
+    assert heads() == {"state/demo": ids[1]}
+
+
+def test_rollback_and_undo(run: Run, ids: list[str]) -> None:
+    back = run("rollback", "state/demo", "--json").json["checkpoint"]
+    assert back["rollback_of"] == ids[1]
+    assert heads() == {"state/demo": back["id"]}
+    undone = run("undo", "state/demo", "--json").json
+    assert undone["head"]["id"] == ids[2]
+    assert undone["move"]["verb"] == "undo"
+    assert heads() == {"state/demo": ids[2]}
+    assert (
+        run("rollback", "state/demo", "--to", ids[0], "--json").json["checkpoint"]["rollback_of"]
+        == (ids[0])
+    )
+    assert run("rollback", "state/nothing").code == 3
+    assert run("undo", "state/nothing").code == 3
+
+
+def test_fork(run: Run, ids: list[str]) -> None:
+    outcome = run("fork", ids[0], "copy")
+    assert "state/copy" in outcome.out
+    assert set(heads()) == {"state/demo", "state/copy"}
+    assert run("fork", ids[0], "copy").code == 4
+    assert run("fork", ids[0], "not a name").code == 11
+
+
+def test_checkpoint_of_what_nothing_runs(run: Run, ids: list[str]) -> None:
+    outcome = run("checkpoint", "state/demo")
+    assert outcome.code == 5
+    assert "hint: take the checkpoint where it runs" in outcome.err
+
+
+# keep and forget
+
+
+def test_tags(run: Run, ids: list[str]) -> None:
+    assert run("tag", ids[0], "good", "score=0.9").out == "good\nscore=0.9\n"
+    assert run("show", "good", "--json").json["checkpoint"]["tags"] == {"good": "", "score": "0.9"}
+    outcome = run("tag", "good", "--remove", "good", "--remove", "score")
+    assert (outcome.out, outcome.code) == ("", 0)
+    assert "has no tags" in outcome.err
+
+
+def test_pins(run: Run, ids: list[str]) -> None:
+    assert run("pin", ids[0], ids[1]).out.count("pinned: ") == 2
+    assert "pinned" in run("list").out
+    assert run("unpin", ids[0], ids[1], "--json").json["checkpoints"][0]["pinned"] is False
+    assert run("pin", ids[0], "nothing").code == 3
+    assert "pinned" not in run("list").out, "all of them or none"
+
+
+# verify
+
+
+def test_verify(run: Run, ids: list[str]) -> None:
+    assert run("verify").out.startswith("ok: 3 checkpoints")
+    document = run("verify", "--deep", "--json").json
+    assert document["ok"] is True
+    assert document["deep"] is True
+    assert document["bytes_read"] > 0
+
+
+# set up
+
+
+def test_config(run: Run, no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = no_config / "holdfast"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("port = 9000\n")
+    monkeypatch.setenv("HOLDFAST_TOKEN", "do-not-tell")
+    outcome = run("config", "--store", "memory://")
+    assert "do-not-tell" not in outcome.out
+    rows = {line.split()[0]: line.split()[1:] for line in outcome.out.splitlines()}
+    assert rows["port"] == ["9000", str(folder / "config.toml")]
+    assert rows["store"] == ["memory://", "--store"]
+    assert rows["token"] == ["(hidden)", "HOLDFAST_TOKEN"]
+    assert rows["engine"] == ["auto", "default"]
+    (folder / "config.toml").write_text("prot = 9000\n")
+    outcome = run("list")
+    assert outcome.code == 11
+    assert "unknown setting 'prot'" in outcome.err
+    assert "did you mean 'port'?" in outcome.err
+
+
+def test_keys(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = run("key", "show", "--json").json["signing"]
+    file = tmp_path / "exported"
+    assert run("key", "export", str(file)).out == f"key {mine} is in {file}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert run("key", "export", str(file)).code == 4
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "another machine"))
+    assert run("key", "show", "--json").json["signing"] != mine
+    assert run("key", "import", str(file), "--json").json["id"] == mine
+    assert run("key", "show", "--json").json["imported"] == [mine]
+    assert run("key", "import", str(file)).code == 4
+    assert run("key", "import", str(tmp_path / "nothing")).code == 3
+    file.write_text("not a key")
+    assert run("key", "import", str(file)).code == 11
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    assert "_HOLDFAST_COMPLETE" in script
+    assert "holdfast" in script

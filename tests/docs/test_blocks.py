@@ -1,0 +1,43 @@
+"""Every Python and console block in the README and in docs/ runs, and prints what it shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("```python", "```console")
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if any(each in page.read_text("utf-8") for each in CODE)
+]
+RUNNER = Path(__file__).with_name("page.py")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    environ = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "HOLDFAST_HOME": str(tmp_path / "holdfast"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONUNBUFFERED": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), str(page)],
+        cwd=work,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout

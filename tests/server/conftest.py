@@ -1,0 +1,87 @@
+"""A real server: the installed program, on a free port of the loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast.store import Store, open_store
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+
+
+@dataclass(slots=True)
+class Server:
+    """A server that was started, and how to speak to it."""
+
+    process: subprocess.Popen[str]
+    address: str
+    token: str | None
+
+    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return httpx.Client(base_url=self.address, headers=headers, timeout=20)
+
+    def stop(self, number: int) -> tuple[int, str]:
+        """Send a signal; give the exit code and what was written to stderr."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(tmp_path: Path, holdfast_home: Path) -> Iterator[Start]:
+    """Start servers; they end with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, **environ: str) -> Server:
+        process = subprocess.Popen(
+            [HOLDFAST, "serve", "--port", "0", *options],
+            env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        address = process.stdout.readline().rpartition(" ")[2].strip()
+        assert address.startswith("http://"), process.communicate()[1]
+        process.stdout.readline()  # the store
+        token = None
+        if "none" not in options:
+            token = process.stdout.readline().removeprefix("token: ").strip()
+        return Server(process, address, token)
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(20)
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture
+def store(holdfast_home: Path) -> Iterator[Store]:
+    """The default store, which the server serves too."""
+    with open_store() as opened:
+        yield opened
+
+
+def add(store: Store, subject: str, reason: str = "manual", content: bytes = b"x") -> str:
+    """Commit one checkpoint; its id."""
+    with store.draft(subject, reason=reason) as draft:
+        draft.put("content", content)
+        return draft.commit().id

@@ -1,0 +1,129 @@
+"""Who may come in."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from tests.server.conftest import Server, Start, add
+
+from holdfast.server.guard import is_loopback
+from holdfast.store import Store
+
+
+@pytest.fixture
+def server(start: Start) -> Server:
+    return start()
+
+
+PATHS = ["/", "/v1/subjects", "/v1/checkpoints", "/subjects/state/x", "/logout", "/nothing", "//"]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x"],
+)
+def test_nobody_gets_past_without_the_token(server: Server, authorization: str | None) -> None:
+    headers = {}
+    if authorization is not None:
+        headers["Authorization"] = authorization.format(token=server.token)
+    with server.client(**headers) as client:
+        for path in PATHS:
+            answer = client.get(path)
+            assert answer.status_code == 401, path
+            assert answer.json()["error"]["kind"] == "denied"
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_the_token_opens_everything(server: Server) -> None:
+    for scheme in ("Bearer", "bearer"):
+        with server.client(Authorization=f"{scheme} {server.token}") as client:
+            assert client.get("/v1/subjects").status_code == 200
+            assert client.get("/").status_code == 200
+            assert client.get("/nothing").status_code == 404
+
+
+def test_the_token_counts_in_no_address(server: Server) -> None:
+    with server.client() as client:
+        for name in ("token", "access_token", "sandbox_token"):
+            assert client.get("/v1/subjects", params={name: server.token}).status_code == 401
+
+
+def test_the_login(server: Server, store: Store) -> None:
+    add(store, "state/demo")
+    with server.client(Accept="text/html") as client:
+        answer = client.get("/subjects/state/demo")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/login?next=/subjects/state/demo"
+        form = client.get(answer.headers["location"])
+        assert form.status_code == 200
+        assert 'value="/subjects/state/demo"' in form.text
+
+        wrong = client.post("/login", data={"token": "wrong", "next": "/"})
+        assert wrong.status_code == 401
+        assert "That is not the token" in wrong.text
+        assert not client.cookies
+
+        right = client.post("/login", data={"token": server.token, "next": "/subjects/state/demo"})
+        assert right.status_code == 303
+        assert right.headers["location"] == "/subjects/state/demo"
+        cookie = right.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert (server.token or "").lower() not in cookie
+
+        assert client.get("/subjects/state/demo").status_code == 200
+        assert client.get("/v1/subjects").status_code == 200
+
+        assert client.post("/logout").headers["location"] == "/login"
+        assert client.get("/").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "target", ["https://evil.example/", "//evil.example", "/\\evil.example", "x", "", "/a\r\nb"]
+)
+def test_the_login_leads_nowhere_else(server: Server, target: str) -> None:
+    with server.client() as client:
+        answer = client.post("/login", data={"token": server.token, "next": target})
+        assert answer.headers["location"] == "/"
+
+
+def test_a_forged_cookie_opens_nothing(server: Server) -> None:
+    for cookie in ("holdfast=", "holdfast=" + "0" * 64, f"holdfast={server.token}", "=;;", "[]"):
+        with server.client(Cookie=cookie) as client:
+            assert client.get("/v1/subjects").status_code == 401
+
+
+def test_a_long_form_is_refused(server: Server) -> None:
+    with server.client() as client:
+        answer = client.post("/login", content=b"token=" + b"x" * 100_000)
+        assert answer.status_code == 422
+
+
+def test_a_websocket_is_refused(server: Server) -> None:
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    answer = httpx.get(f"{server.address}/create", headers=upgrade)
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.evil.example", False),
+        ("", False),
+    ],
+)
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

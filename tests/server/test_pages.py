@@ -1,0 +1,127 @@
+"""The pages: what they show, and what they never do."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from tests.server.conftest import Server, Start, add
+
+from holdfast.store import Store
+
+EVIL = "<script>alert(1)</script><img/src=x/onerror=alert(1)>\"'&amp;"
+
+
+@pytest.fixture
+def server(start: Start) -> Server:
+    return start()
+
+
+class Page(HTMLParser):
+    """The tags, links and text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.handlers: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(server: Server, path: str, status: int = 200) -> Page:
+    with server.client(server.token, Accept="text/html") as client:
+        answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert (server.token or "") not in answer.text
+    read = Page(answer.text)
+    assert not {"script", "img", "iframe", "object", "link"} & set(read.tags)
+    assert not read.handlers
+    assert all(link.startswith("/") for link in read.links), "a page refers to nothing outside"
+    return read
+
+
+def test_an_empty_store_says_what_to_do(server: Server) -> None:
+    read = page(server, "/")
+    assert "Nothing is frozen yet" in read.text
+    code = re.search(r"from holdfast import.*?commit\(\)", read.text, re.DOTALL)
+    assert code
+    exec(compile(code[0], "<page>", "exec"), {})
+    assert "1 subject" in page(server, "/").text
+
+
+def test_subjects_lead_to_lineages_and_checkpoints(server: Server, store: Store) -> None:
+    first = add(store, "state/demo", "the beginning", b"x" * 1500)
+    add(store, "state/demo", "the middle")
+    store.rollback("state/demo")
+    store.fork(first, "copy")
+    read = page(server, "/")
+    assert "2 subjects" in read.text
+    assert "1.5 kB" in read.text
+    assert {"/subjects/state/demo", "/subjects/state/copy"} <= set(read.links)
+
+    demo = page(server, "/subjects/state/demo")
+    for words in ("the beginning", "the middle", "rollback", "head", "forked to ", "●", "○"):
+        assert words in demo.text
+    assert "/subjects/state/copy" in demo.links
+    assert f"/checkpoints/{first}" in demo.links
+    assert "forked from " in page(server, "/subjects/state/copy").text
+
+    checkpoint = page(server, f"/checkpoints/{first}")
+    for words in ("the beginning", "content", "1.5 kB", first):
+        assert words in checkpoint.text
+    for link in {*read.links, *demo.links, *checkpoint.links} - {"/logout"}:
+        page(server, link)
+
+
+def test_what_others_wrote_stays_text(server: Server, store: Store) -> None:
+    name = "<script>alert(1)</script>&\"'#%"
+    with store.draft(f"state/{name}", reason=EVIL, stage=EVIL, tags={"t<b>": EVIL}) as draft:
+        draft.put("part<script>", b"x")
+        made = draft.commit()
+    first = page(server, "/")
+    assert name in first.text
+    (link,) = [link for link in first.links if link.startswith("/subjects/")]
+    read = page(server, link)
+    assert name in read.text
+    assert EVIL in read.text
+    read = page(server, f"/checkpoints/{made.id}")
+    assert EVIL in read.text
+    assert "part<script>" in read.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/subjects/state/nothing", 404),
+        ("/subjects/nokind/x", 422),
+        ("/checkpoints/nothing", 404),
+        ("/checkpoints/<script>", 404),
+        ("/nothing", 404),
+        ("/logout", 405),
+    ],
+)
+def test_errors_are_pages_too(server: Server, path: str, status: int) -> None:
+    page(server, path, status)
+
+
+def test_the_login_page_is_as_safe(server: Server) -> None:
+    with server.client() as client:
+        answer = client.get("/login", params={"next": '/"><script>'})
+    assert "script" not in Page(answer.text).tags
+    assert "unsafe" not in answer.headers["content-security-policy"]

@@ -1,0 +1,127 @@
+"""`holdfast serve` as a process: starting, the token, the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.server.conftest import HOLDFAST, Start, add
+
+from holdfast import __version__
+from holdfast.store import Store
+
+
+def test_status_is_open(start: Start) -> None:
+    server = start()
+    answer = httpx.get(f"{server.address}/status")
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ok", "version": __version__, "engine": "auto"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_asked(start: Start, number: int) -> None:
+    server = start()
+    assert httpx.get(f"{server.address}/status").status_code == 200
+    code, errors = server.stop(number)
+    assert (code, errors) == (0, "stopped\n")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.address}/status")
+
+
+def test_each_server_makes_its_own_token(start: Start) -> None:
+    one, two = start(), start()
+    assert one.token is not None
+    assert len(one.token) >= 43
+    assert one.token != two.token
+
+
+def test_the_token_can_be_given(start: Start) -> None:
+    server = start(HOLDFAST_TOKEN="a token of mine")
+    assert server.token == "a token of mine"
+    with server.client("a token of mine") as client:
+        assert client.get("/v1/subjects").status_code == 200
+
+
+def test_it_sees_what_others_write(start: Start, store: Store) -> None:
+    server = start()
+    with server.client(server.token) as client:
+        assert client.get("/v1/subjects").json() == {"subjects": []}
+        add(store, "state/late")
+        assert client.get("/v1/subjects").json()["subjects"][0]["subject"] == "state/late"
+
+
+def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOLDFAST, "serve", *options],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("--port", str(port))
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: port {port} on 127.0.0.1 is in use\nhint: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--host", "no.such.host.invalid"], 11, "no such host"),
+        (["--host", "192.0.2.1"], 11, "not an address of this machine"),
+        (["--port", "70000"], 11, "--port: bad value 70000"),
+        (["--engine", "vm"], 2, "vm"),
+        (["--auth", "none", "--host", "0.0.0.0"], 2, "--auth none is for loopback"),
+        (["--store", "s3://bucket"], 5, "s3"),
+    ],
+)
+def test_what_cannot_be_is_told(options: list[str], code: int, message: str) -> None:
+    done = run(*options)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "token:" not in done.stdout
+
+
+def test_without_a_token_on_loopback_only(start: Start) -> None:
+    server = start("--auth", "none")
+    with server.client() as client:
+        assert client.get("/v1/subjects").status_code == 200
+        # A name elsewhere that was made to point at this machine.
+        answer = client.get("/v1/subjects", headers={"Host": "evil.example"})
+        assert answer.status_code == 403
+        assert answer.json()["error"]["kind"] == "denied"
+        assert client.get("/v1/subjects", headers={"Host": "[::1]:80"}).status_code == 200
+    _, errors = server.stop(signal.SIGTERM)
+    assert errors.startswith("warning: no token is asked for")
+
+
+def test_a_new_store_is_made(start: Start, tmp_path: Path) -> None:
+    server = start("--store", str(tmp_path / "new"))
+    with server.client(server.token) as client:
+        assert client.get("/v1/subjects").json() == {"subjects": []}
+    assert (tmp_path / "new").is_dir()
+
+
+def test_the_start_for_programs() -> None:
+    import json
+
+    with subprocess.Popen(
+        [HOLDFAST, "serve", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("}\n"):
+            text += process.stdout.readline()
+        process.terminate()
+    document = json.loads(text)
+    assert document.keys() == {"address", "token", "store"}
