@@ -21,18 +21,19 @@ def after(last: datetime | None, clock: datetime) -> datetime:
 
 def to_text(time: datetime) -> str:
     """RFC 3339 with microseconds: `2026-01-02T03:04:05.000006Z`."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime: its years have as many digits as they need, and RFC 3339 wants four.
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: str) -> datetime:
     """Read RFC 3339; a time without a zone is UTC. Raises BadInput."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise BadInput(
             f"not a time: {text!r}", hint="RFC 3339, e.g. 2026-01-02T03:04:05Z"
         ) from None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def to_micros(time: datetime) -> int:

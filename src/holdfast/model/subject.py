@@ -14,6 +14,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # `~` starts an ancestor step, `@` a tag, and whitespace or control characters confuse people
 # and shells; everything else that somebody may name a thing is allowed.
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~@^:\\*?\[\]]")
+_HALF = re.compile(r"[\ud800-\udfff]")  # half a character: no UTF-8 can hold it
 MAX_NAME = 255
 
 
@@ -33,6 +34,7 @@ class Subject:
         if (
             not self.name
             or len(self.name.encode("utf-8", "surrogatepass")) > MAX_NAME
+            or _HALF.search(self.name)
             or _FORBIDDEN.search(self.name)
             or any(segment in ("", ".", "..") for segment in segments)
         ):
