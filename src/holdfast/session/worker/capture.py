@@ -17,7 +17,7 @@ from holdfast.session.worker import inventory, tiers
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
-from holdfast.session.worker.grouping import memo_of, shared_groups
+from holdfast.session.worker.grouping import shared_groups
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.pickler import Attempt, Surroundings, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
@@ -112,12 +112,15 @@ class Capture:
                 self._lower(unit, attempt.pickler.holes[-1].reason)
             else:
                 attempts.append((unit, attempt))
-        memos = [
-            memo_of(attempt.pickler.memo.copy().values(), attempt.pickler.references)
-            for _, attempt in attempts
-        ]
-        for group in shared_groups(memos):
+        for group in self._groups([attempt for _, attempt in attempts]):
             self._group([attempts[index] for index in group])
+
+    def _groups(self, attempts: list[Attempt]) -> list[list[int]]:
+        if len(attempts) < 2:
+            return [[index] for index in range(len(attempts))]  # listing a memo takes its time
+        memos = [attempt.pickler.memo.copy() for attempt in attempts]
+        references = {obj for attempt in attempts for obj in attempt.pickler.references}
+        return shared_groups(memos, references)
 
     def _group(self, members: list[tuple[Unit, Attempt]]) -> None:
         if len(members) == 1:

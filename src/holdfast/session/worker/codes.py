@@ -24,6 +24,9 @@ class Place(NamedTuple):
 class CodeIndex:
     """Finds a code object's place, and a place's code object."""
 
+    # Bytecode is not compared: CPython 3.11 compiles `math.floor(x)` in two ways, depending on
+    # whether `import math` stands in the same cell.
+
     def __init__(self, cells: CellLog) -> None:
         self._cells = cells
         self._compiled: dict[tuple[int, int], dict[tuple[str, int], list[CodeType]]] = {}
@@ -36,7 +39,7 @@ class CodeIndex:
         self._places.clear()
 
     def locate(self, code: CodeType) -> Place | None:
-        """Where this code stands, if compiling that source gives the very same code."""
+        """Where this code stands, if compiling that source gives the same code again."""
         known = self._places.get(id(code))
         if known is None:
             known = self._places[id(code)] = (code, self._search(code))
@@ -59,7 +62,7 @@ class CodeIndex:
             return None
         key = code.co_qualname, code.co_firstlineno
         for index, found in enumerate(self._table(number, *block).get(key, [])):
-            if found == code:
+            if _shape(found) == _shape(code):
                 return Place(number, *block, *key, index)
         return None
 
@@ -84,3 +87,18 @@ def nested(code: CodeType) -> Iterator[CodeType]:
         if isinstance(constant, CodeType):
             yield constant
             yield from nested(constant)
+
+
+def _shape(code: CodeType) -> tuple[object, ...]:
+    """What two compilations of the same text agree on, and different texts do not."""
+    spots = [spot for spot in code.co_positions() if None not in spot]
+    lines, ends, columns, last = zip(*spots, strict=True) if spots else ((), (), (), ())
+    return (
+        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
+        (code.co_varnames, code.co_freevars, code.co_cellvars, code.co_names),
+        [repr(value) for value in code.co_consts if not isinstance(value, CodeType)],
+        [
+            f(span, default=0)
+            for f, span in ((min, lines), (max, ends), (min, columns), (max, last))
+        ],
+    )

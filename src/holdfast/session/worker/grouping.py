@@ -9,7 +9,7 @@ import fractions
 import pathlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 # Two records may each hold such an object: nobody can tell one from its equal twin, or it
@@ -35,8 +35,23 @@ def changeable(obj: object, references: set[int]) -> bool:
     return not (kind.__module__.startswith("numpy") and kind.__name__.endswith(("dtype", "DType")))
 
 
-def shared_groups(memos: Sequence[Mapping[int, object]]) -> list[list[int]]:
-    """Group the indices of memos (id -> object) that are connected by a common id.
+# What a pickler met: id -> (number, object). It keeps the objects alive, so ids stay theirs.
+Memo = Mapping[int, tuple[int, object]]
+
+
+def shared_ids(memos: Sequence[Memo], references: set[int]) -> set[int]:
+    """Ids of changeable objects that more than one memo has."""
+    seen: set[int] = set()
+    twice: dict[int, object] = {}
+    for memo in memos:
+        for identity in seen & memo.keys():
+            twice[identity] = memo[identity][1]
+        seen.update(memo)
+    return {identity for identity, obj in twice.items() if changeable(obj, references)}
+
+
+def shared_groups(memos: Sequence[Memo], references: set[int]) -> list[list[int]]:
+    """Group the indices of memos that are connected by changeable objects they share.
 
     Groups keep the order of their first member.
     """
@@ -48,9 +63,10 @@ def shared_groups(memos: Sequence[Mapping[int, object]]) -> list[list[int]]:
             index = parents[index]
         return index
 
+    shared = shared_ids(memos, references)
     owners: dict[int, int] = {}
     for index, memo in enumerate(memos):
-        for identity in memo:
+        for identity in shared & memo.keys():
             owner = owners.setdefault(identity, index)
             if owner != index:
                 first, second = sorted((root(owner), root(index)))
@@ -59,8 +75,3 @@ def shared_groups(memos: Sequence[Mapping[int, object]]) -> list[list[int]]:
     for index in range(len(memos)):
         groups.setdefault(root(index), []).append(index)
     return list(groups.values())
-
-
-def memo_of(entries: Iterable[tuple[int, object]], references: set[int]) -> dict[int, object]:
-    """The changeable objects of a pickler's memo, by id; it keeps them alive."""
-    return {id(obj): obj for _, obj in entries if changeable(obj, references)}
