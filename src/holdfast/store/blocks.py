@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,16 +26,9 @@ BLOCK = PAGE * PAGES
 LEAF_BLOCKS = 256
 HOLE = -1
 
-_EXTENT = np.dtype(
-    [
-        ("block", "u1"),
-        ("page", "u1"),
-        ("pages", "u1"),
-        ("zero", "u1"),
-        ("chunk", "<u2"),
-        ("at", "<u2"),
-    ]
-)
+# An extent's fields, stored column by column: equal columns compress, equal rows are rare.
+_COLUMNS = (("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2"))
+_EXTENT = np.dtype(list(_COLUMNS))
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +48,15 @@ class Extent:
     pages: int
     chunk: bytes
     at: int
+
+
+class Runs(NamedTuple):
+    """Runs of pages as columns: first page, how many, the chunk's number, first page in it."""
+
+    page: NDArray[np.intp]
+    pages: NDArray[np.intp]
+    chunk: NDArray[np.int32]
+    at: NDArray[np.int64]
 
 
 class PageTable:
@@ -95,6 +98,14 @@ class PageTable:
         self.chunk[block, :pages] = self.number(chunk)
         self.at[block, :pages] = np.arange(pages)
 
+    def runs(self) -> Runs:
+        """Every run of pages of the leaf, in order, without holes."""
+        flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
+        starts, ends = _runs(flat, at)
+        real = flat[starts] != HOLE
+        starts, ends = starts[real], ends[real]
+        return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
+
     def extents(self, block: int) -> Iterator[Extent]:
         """The block's runs of pages, in order; holes are left out."""
         chunk, at = self.chunk[block], self.at[block]
@@ -132,23 +143,21 @@ class PageTable:
     def encode(self) -> bytes:
         used = np.unique(self.chunk)
         used = used[used != HOLE]
-        flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
-        starts, ends = _runs(flat, at)
-        real = flat[starts] != HOLE
-        starts, ends = starts[real], ends[real]
-        rows = np.zeros(len(starts), dtype=_EXTENT)
-        rows["block"], rows["page"] = starts // PAGES, starts % PAGES
-        rows["pages"] = ends - starts
-        rows["chunk"] = np.searchsorted(used, flat[starts])
-        rows["at"] = at[starts]
+        runs = self.runs()
+        rows = np.zeros(len(runs.page), dtype=_EXTENT)
+        rows["block"], rows["page"] = runs.page // PAGES, runs.page % PAGES
+        rows["pages"] = runs.pages
+        rows["chunk"] = np.searchsorted(used, runs.chunk)
+        rows["at"] = runs.at
         ids = b"".join(self.ids[i] for i in used.tolist())
-        return msgspec.msgpack.encode(_Leaf(b"".join(self.hashes), ids, rows.tobytes()))
+        columns = b"".join(rows[name].tobytes() for name, _ in _COLUMNS)
+        return msgspec.msgpack.encode(_Leaf(b"".join(self.hashes), ids, columns))
 
     @classmethod
     def decode(cls, data: Buffer) -> PageTable:
         try:
             leaf = _decoder.decode(data)
-            rows = np.frombuffer(leaf.extents, dtype=_EXTENT)
+            rows = _rows(leaf.extents)
         except (msgspec.MsgspecError, ValueError) as error:
             raise Corrupt(f"the map of a part cannot be read: {error}") from None
         count = len(leaf.hashes) // ID_SIZE
@@ -168,6 +177,18 @@ class PageTable:
         table.chunk.reshape(-1)[where] = np.repeat(rows["chunk"].astype(np.int32), lengths)
         table.at.reshape(-1)[where] = np.repeat(rows["at"].astype(np.int64), lengths) + within
         return table
+
+
+def _rows(packed: bytes) -> NDArray[np.void]:
+    """Columns back to rows; raises ValueError when they do not fit."""
+    rows = np.empty(len(packed) // _EXTENT.itemsize, dtype=_EXTENT)
+    at = 0
+    for name, kind in _COLUMNS:
+        rows[name] = np.frombuffer(packed, dtype=kind, count=len(rows), offset=at)
+        at += rows[name].nbytes
+    if at != len(packed):
+        raise ValueError("the extents are cut short")
+    return rows
 
 
 def _runs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +17,30 @@ Prefixes = NDArray[np.uint64]
 LoadRows = Callable[[bytes], Rows]
 
 
+class Places(NamedTuple):
+    """Where chunks are, as columns. `pack` is a number that `Index.name` understands."""
+
+    pack: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    plain: NDArray[np.int64]
+    codec: NDArray[np.int64]
+
+
 class _Table:
     """The rows of one pack, column by column: single values of a column are cheap to get."""
 
     def __init__(self, name: bytes, rows: Rows) -> None:
         self.name = name
         self.ids = rows["id"].tobytes()
-        self._offset, self._stored = rows["offset"], rows["stored"]
-        self._plain, self._codec = rows["plain"], rows["codec"]
+        self.offset, self.stored = rows["offset"], rows["stored"]
+        self.plain, self.codec = rows["plain"], rows["codec"]
 
     def __len__(self) -> int:
-        return len(self._offset)
+        return len(self.offset)
+
+    def columns(self) -> NDArray[np.uint64]:
+        """The ids as four numbers each, for comparing many at once."""
+        return np.frombuffer(self.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
 
     def id(self, row: int) -> bytes:
         return self.ids[row * ID_SIZE : (row + 1) * ID_SIZE]
@@ -34,10 +48,10 @@ class _Table:
     def location(self, row: int) -> Location:
         return Location(
             self.name,
-            self._offset.item(row),
-            self._stored.item(row),
-            self._plain.item(row),
-            self._codec.item(row),
+            self.offset.item(row),
+            self.stored.item(row),
+            self.plain.item(row),
+            self.codec.item(row),
         )
 
 
@@ -129,12 +143,61 @@ class Index:
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
             for level in self._levels:
                 at = int(level.prefixes.searchsorted(prefix))
-                while at < len(level.prefixes) and level.prefixes[at] == prefix:
-                    table, row = self._tables[level.packs.item(at)], level.rows.item(at)
-                    if table.id(row) == chunk:
-                        found.append(table.location(row))
-                    at += 1
+                if at < len(level.prefixes) and level.prefixes[at] == prefix:
+                    found += self._matches(level, at, chunk)
             return found
+
+    def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
+        """`find` for many at once, with one search a level."""
+        with self._lock:
+            found = [list(self._inline.get(chunk, ())) for chunk in chunks]
+            ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
+            wanted = ids[:, 0].astype(np.uint64)
+            for level in self._levels:
+                at = level.prefixes.searchsorted(wanted)
+                at[at == len(level.prefixes)] = 0
+                for i in np.flatnonzero(level.prefixes[at] == wanted).tolist():
+                    found[i] += self._matches(level, int(at[i]), chunks[i])
+            return found
+
+    def places(self, chunks: list[bytes]) -> Places:
+        """One place for each of many chunks, as columns; -1 where none was found this quickly."""
+        count = len(chunks)
+        found = Places(*(np.full(count, -1, dtype=np.int64) for _ in range(4)))
+        if not count:
+            return found
+        ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
+        prefixes = ids[:, 0].astype(np.uint64)
+        with self._lock:
+            for level in self._levels:
+                at = level.prefixes.searchsorted(prefixes)
+                at[at == len(level.prefixes)] = 0
+                for number in np.unique(level.packs[at]).tolist():
+                    table = self._tables[number]
+                    mine = np.flatnonzero((level.packs[at] == number) & (found.pack == -1))
+                    rows = level.rows[at[mine]]
+                    same = (table.columns()[rows] == ids[mine]).all(axis=1)
+                    mine, rows = mine[same], rows[same]
+                    found.pack[mine] = number
+                    found.offset[mine] = table.offset[rows]
+                    found.plain[mine] = table.plain[rows]
+                    found.codec[mine] = table.codec[rows]
+        return found
+
+    def name(self, pack: int) -> bytes:
+        """The pack that `places` gave a number."""
+        return self._tables[pack].name
+
+    def _matches(self, level: _Level, at: int, chunk: bytes) -> list[Location]:
+        """The rows from `at` on that really are this chunk's."""
+        found = []
+        prefix = level.prefixes[at]
+        while at < len(level.prefixes) and level.prefixes[at] == prefix:
+            table, row = self._tables[level.packs.item(at)], level.rows.item(at)
+            if table.id(row) == chunk:
+                found.append(table.location(row))
+            at += 1
+        return found
 
     def rows(self, volume: bytes) -> list[tuple[bytes, Location]]:
         """Every chunk that a volume is known to hold."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.model.errors import HoldfastError
 from holdfast.store import workers
@@ -20,6 +24,8 @@ from holdfast.store.library import Library
 from holdfast.store.pageio import PageReader
 from holdfast.store.parts import PartRecord
 from holdfast.store.streams import PartStream
+
+Column = NDArray[np.int64]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -126,52 +132,44 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
 
 
 def file_runs(library: Library, reader: PageReader) -> Iterator[FileRun | CopyRun]:
-    """Where each stretch of a part comes from, in order; stretches in one file are joined."""
-    pending: FileRun | None = None
-    for run in _extent_runs(library, reader):
-        if (
-            isinstance(run, FileRun)
-            and pending is not None
-            and pending.path == run.path
-            and pending.start + pending.size == run.start
-            and pending.offset + pending.size == run.offset
-        ):
-            pending = FileRun(pending.start, pending.size + run.size, pending.path, pending.offset)
-            continue
-        if pending is not None:
-            yield pending
-            pending = None
-        if isinstance(run, FileRun):
-            pending = run
-        else:
-            yield run
-    if pending is not None:
-        yield pending
-
-
-def _extent_runs(library: Library, reader: PageReader) -> Iterator[FileRun | CopyRun]:
-    paths: dict[bytes, Path | None] = {}
+    """Where each stretch of a part comes from; stretches that adjoin in one file are joined."""
     for leaf, table in enumerate(reader.tables()):
-        for block in range(len(table)):
-            for extent in table.extents(block):
-                start = (leaf * LEAF_BLOCKS + block) * BLOCK + extent.page * PAGE
-                size = extent.pages * PAGE
-                place = next((p for p in library.index.find(extent.chunk) if p.codec == RAW), None)
-                if place is None or (place.offset + extent.at * PAGE) % PAGE:
-                    yield CopyRun(start, size, extent.chunk, extent.at)
-                    continue
-                if place.volume not in paths:
-                    paths[place.volume] = library.backend.path(place.volume)
-                path = paths[place.volume]
-                # A page that the chunk does not fill would show what follows it in the file.
-                full = min(size, (place.plain - extent.at * PAGE) // PAGE * PAGE)
-                if path is None:
-                    full = 0
-                else:
-                    if full:
-                        yield FileRun(start, full, path, place.offset + extent.at * PAGE)
-                if full < size:
-                    yield CopyRun(start + full, size - full, extent.chunk, extent.at + full // PAGE)
+        runs = table.runs()
+        places = library.index.places(table.ids)
+        pack, codec = places.pack[runs.chunk], places.codec[runs.chunk]
+        offset = places.offset[runs.chunk] + runs.at * PAGE
+        start = leaf * LEAF_BLOCKS * BLOCK + runs.page * PAGE
+        size = runs.pages * PAGE
+        # A page that the chunk does not fill would show what follows it in the file.
+        whole = runs.at * PAGE + size <= places.plain[runs.chunk]
+        raw = (pack >= 0) & (codec == RAW) & (offset % PAGE == 0) & whole
+        numbers = np.unique(pack[raw]).tolist()
+        found = {n: library.backend.path(library.index.name(n)) for n in numbers}
+        paths = {n: path for n, path in found.items() if path is not None}
+        mappable = raw & np.isin(pack, list(paths))
+        for i in np.flatnonzero(~mappable).tolist():
+            chunk = table.ids[int(runs.chunk[i])]
+            yield CopyRun(int(start[i]), int(size[i]), chunk, int(runs.at[i]))
+        columns = (pack[mappable], start[mappable], offset[mappable], size[mappable])
+        yield from _joined(paths, *columns)
+
+
+def _joined(
+    paths: dict[int, Path], pack: Column, start: Column, offset: Column, size: Column
+) -> Iterator[FileRun]:
+    if not len(pack):
+        return
+    follows = (
+        (pack[1:] == pack[:-1])
+        & (start[1:] == start[:-1] + size[:-1])
+        & (offset[1:] == offset[:-1] + size[:-1])
+    )
+    first = np.flatnonzero(np.append(True, ~follows))
+    last = np.append(first[1:], len(pack)) - 1
+    length = start[last] + size[last] - start[first]
+    columns = (pack[first], start[first], offset[first], length)
+    for number, at, where, total in zip(*(c.tolist() for c in columns), strict=True):
+        yield FileRun(at, total, paths[number], where)
 
 
 def _map_file(region: mmap.mmap, run: FileRun) -> None:
@@ -199,11 +197,14 @@ def _verify(reader: PageReader, hold: Hold) -> list[Future[None]]:
     """Check every block against the store's files, not against memory that may be written to."""
     batches = range(0, reader.block_count, _BATCH)
     left = len(batches)
+    lock = threading.Lock()  # a future that is done already calls back in this thread
 
     def finished(_: Future[None]) -> None:
         nonlocal left
-        left -= 1
-        if not left:
+        with lock:
+            left -= 1
+            last = not left
+        if last:
             hold.release()
 
     futures = []

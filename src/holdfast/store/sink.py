@@ -71,10 +71,9 @@ class Sink:
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
-        for chunk in chunks:
-            if chunk in self._fresh or chunk in self._referred:
-                continue
-            if (place := self._existing(chunk, False)) is not None:
+        unknown = [c for c in chunks if c not in self._fresh and c not in self._referred]
+        for chunk, places in zip(unknown, self._index.find_many(unknown), strict=True):
+            if (place := next(filter(self._usable, places), None)) is not None:
                 self._referred[chunk] = place
             else:
                 plain = fetch(chunk)

@@ -1,0 +1,1 @@
+"""Measurements, with the peers side by side in the same run."""

@@ -1,0 +1,67 @@
+"""One step of Holdfast in a process of its own, as the peers have it: `save`, `restore` or `map`.
+
+The last line of output is what the library itself took, without starting the interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.store import Store, open_store
+
+
+def save(store: Store, folder: Path) -> None:
+    head = store.head("sandbox/bench")
+    first = store.list("sandbox/bench")[-1] if head else None
+    with store.draft("sandbox/bench", parent=first, reason=folder.name) as draft:
+        for path in sorted(folder.iterdir()):
+            draft.put(f"memory/{path.name}", path, split="pages")
+        draft.commit()
+
+
+def restore(store: Store, folder: Path, reason: str) -> None:
+    found = next(one for one in store.list("sandbox/bench") if one.reason == reason)
+    folder.mkdir()
+    for part in store.show(found).parts:
+        fd = os.open(folder / Path(part.name).name, os.O_RDWR | os.O_CREAT)
+        store.copy_part(found, part.name, fd)
+        os.close(fd)
+
+
+def save_array(store: Store, size: int) -> None:
+    array = np.random.default_rng(2).integers(0, 2**63, size // 8, dtype=np.int64)
+    with store.draft("session/array") as draft:
+        draft.put("buffers/0", array, split="segment", skew=16)
+        draft.commit()
+
+
+def map_array(store: Store) -> None:
+    mapping = store.map("session/array", "buffers/0")
+    array = np.frombuffer(mapping.view, dtype=np.int64)
+    assert array[len(array) // 2] != 0
+
+
+def main() -> None:
+    verb, place, *rest = sys.argv[1:]
+    start = time.perf_counter()
+    store = open_store(place)
+    if verb == "save":
+        save(store, Path(rest[0]))
+    elif verb == "restore":
+        restore(store, Path(rest[0]), rest[1])
+    elif verb == "save-array":
+        save_array(store, int(rest[0]))
+    else:
+        map_array(store)
+    print(json.dumps({"wall": time.perf_counter() - start}), flush=True)
+    os._exit(0)  # the background verification of a mapping is not what is measured
+
+
+if __name__ == "__main__":
+    main()

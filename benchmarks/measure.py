@@ -1,0 +1,70 @@
+"""Measuring whole commands: wall time, processor time, and what they leave on disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run took. `added_mb` is what the repository grew by, in MB of 10**6 bytes."""
+
+    wall: float
+    cpu: float
+    added_mb: float = 0.0
+
+
+def run(
+    command: Sequence[str] | str, repository: Path, *, env: dict[str, str] | None = None
+) -> Cost:
+    """Run a command to its end, with everything that was written before synced first."""
+    os.sync()
+    before = size_of(repository)
+    used = _children()
+    start = time.perf_counter()
+    done = subprocess.run(
+        command,
+        shell=isinstance(command, str),
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wall = time.perf_counter() - start
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return Cost(wall, _children() - used, (size_of(repository) - before) / 1e6)
+
+
+def size_of(place: Path) -> int:
+    if place.is_file():
+        return place.stat().st_size
+    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+
+
+def middle(costs: Sequence[Cost]) -> Cost:
+    """The median of each figure on its own."""
+    return Cost(
+        statistics.median(cost.wall for cost in costs),
+        statistics.median(cost.cpu for cost in costs),
+        statistics.median(cost.added_mb for cost in costs),
+    )
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}"
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
