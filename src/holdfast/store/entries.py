@@ -5,13 +5,17 @@ Structures are encoded as arrays; a new field goes to the end and has a default.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
-from holdfast.model.errors import Corrupt, Unsupported
+from holdfast.model.errors import BadInput, Corrupt, Unsupported
+from holdfast.store.frames import MAX_HEADER
 
 VOLUME_SIZE = 16
+_ID_SIZE = 16
+_CHUNK_ID_SIZE = 32
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 
 Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete"]
@@ -97,13 +101,27 @@ _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return _encoder.encode(entry)
+    """The entry's bytes; raises BadInput for what nobody could read back."""
+    try:
+        header = _encoder.encode(entry)
+        decode_entry(header)
+    except (UnicodeError, TypeError, OverflowError, Corrupt) as error:
+        raise BadInput(
+            f"this cannot be recorded: {error}",
+            hint="reasons, stages, tags and their values are texts",
+        ) from None
+    if len(header) > MAX_HEADER:
+        raise BadInput(
+            f"this cannot be recorded: its description has {len(header)} bytes",
+            hint="give long texts as a part, not as a reason or a tag",
+        )
+    return header
 
 
 def decode_entry(header: bytes) -> Entry:
     """Read an entry; raises Corrupt, or Unsupported for one of a newer kind."""
     try:
-        return _decoder.decode(header)
+        entry = _decoder.decode(header)
     except msgspec.ValidationError as error:
         if "Invalid value" in str(error):
             raise Unsupported(
@@ -113,6 +131,42 @@ def decode_entry(header: bytes) -> Entry:
         raise Corrupt(f"an entry does not make sense: {error}") from None
     except msgspec.DecodeError as error:
         raise Corrupt(f"an entry cannot be read: {error}") from None
+    if not _fits(entry):
+        raise Corrupt("an entry does not make sense: a field has the wrong length")
+    return entry
+
+
+def _fits(entry: Entry) -> bool:
+    """Whether ids and lists of names have the lengths that they must have."""
+    match entry:
+        case Commit():
+            ids = [entry.id, *entry.parents, entry.before, entry.rollback_of]
+            stored = len(entry.chunk_ids) // _CHUNK_ID_SIZE
+            return (
+                _are_ids(ids)
+                and len(entry.digest) == _CHUNK_ID_SIZE
+                and len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
+                and not len(entry.volumes) % VOLUME_SIZE
+                and not len(entry.chunk_ids) % _CHUNK_ID_SIZE
+                and len(entry.chunk_sizes) == 3 * stored
+                and all(0 <= size < 2**32 for size in entry.chunk_sizes)
+            )
+        case Move():
+            return _are_ids([entry.before, entry.after])
+        case Label():
+            return _are_ids([entry.id])
+        case Drop():
+            return _are_ids(entry.ids)
+        case Relocate():
+            return len(entry.volume) == VOLUME_SIZE and not len(entry.to) % VOLUME_SIZE
+        case Condemn():
+            return not len(entry.volumes) % VOLUME_SIZE
+        case Upto():
+            return True
+
+
+def _are_ids(ids: Iterable[bytes | None]) -> bool:
+    return all(one is None or len(one) == _ID_SIZE for one in ids)
 
 
 def split_names(packed: bytes) -> list[bytes]:

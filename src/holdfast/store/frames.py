@@ -20,7 +20,7 @@ VERSION = 1
 _HEAD = struct.Struct("<16s16sIIQ8s32s")
 _CHECKSUM_SIZE = 16
 FRAME_HEAD_SIZE = _HEAD.size + _CHECKSUM_SIZE
-_MAX_HEADER = 64 * 1024 * 1024
+MAX_HEADER = 64 * 1024 * 1024
 _MAX_BODY = 64 * 1024 * 1024
 _ALIGN = 8
 
@@ -163,7 +163,7 @@ def _parse(data: bytes, at: int, marker: bytes, base: int) -> tuple[Frame, int] 
     if at + FRAME_HEAD_SIZE > len(data):
         return None
     found, origin, header_size, body_size, seq, key_id, mac = _HEAD.unpack_from(data, at)
-    if found != marker or header_size > _MAX_HEADER or body_size > _MAX_BODY:
+    if found != marker or header_size > MAX_HEADER or body_size > _MAX_BODY:
         return None
     start = at + FRAME_HEAD_SIZE
     size = FRAME_HEAD_SIZE + header_size + body_size

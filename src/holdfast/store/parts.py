@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,6 +14,7 @@ from holdfast.store.chunks import ID_SIZE
 
 INLINE_LEAF = 512  # a part with one leaf of at most this size carries it itself
 INLINE_PARTS = 4096  # a longer list of parts becomes a chunk
+_HALF = re.compile(r"[\ud800-\udfff]")  # half a character: no UTF-8 can hold it
 PIECES = 1024  # pieces in a leaf of a `whole` or `content` part
 
 
@@ -119,6 +121,7 @@ def check_part_name(name: str) -> None:
         not name
         or len(name) > 1024
         or "\0" in name
+        or _HALF.search(name)
         or any(segment in ("", ".", "..") for segment in segments)
     ):
         raise BadInput(

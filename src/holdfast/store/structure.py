@@ -13,7 +13,7 @@ from msgspec.msgpack import Ext
 from xxhash import xxh3_64_intdigest
 
 from holdfast.model.errors import BadInput, Corrupt
-from holdfast.store.chunks import ID_SIZE, Buffer
+from holdfast.store.chunks import ID_SIZE, MAX_CHUNK, Buffer
 from holdfast.store.parts import split_ids
 
 # Any: a JSON-like value has no narrower type that mypy can follow through recursion.
@@ -175,7 +175,10 @@ class _Writer:
         return Ext(_REFERENCE, self._chunk(node))
 
     def _chunk(self, node: list[Value]) -> bytes:
-        return self._put(_encode(node))
+        data = _encode(node)
+        if len(data) > MAX_CHUNK:
+            raise BadInput(f"a key or a number is longer than {MAX_CHUNK} bytes")
+        return self._put(data)
 
 
 def _size(item: Value) -> int:
