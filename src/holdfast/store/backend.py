@@ -14,6 +14,8 @@ from typing import Protocol
 
 from holdfast.store.frames import Damage, Frame, Signed
 
+NO_NONCE = bytes(8)  # the nonce of a hold that holds nothing: whoever may only read
+
 
 class Behind(Exception):
     """The log has grown: read what is new, decide again, retry. Never leaves the store."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import Conflict, NotFound
 from holdfast.model.report import Problem
 from holdfast.model.subject import Subject
 from holdfast.store.entries import (
@@ -110,10 +110,11 @@ class Catalogue:
             self.last_time = max(self.last_time, getattr(entry, "time", 0))
 
     def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
+        # First, because it raises when the entry makes no sense.
+        self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
         self.records[commit.id] = Record(commit, frame, foreign, dict(commit.tags))
         self.named.update(split_names(commit.volumes))
         self.last_time = max(self.last_time, commit.time)
-        self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
 
     def _move(
         self,
@@ -124,7 +125,6 @@ class Catalogue:
         before: bytes | None,
         after: bytes | None,
     ) -> None:
-        self.heads[subject] = after
         move = HeadMove(
             subject=Subject.parse(subject),
             sequence=seq,
@@ -133,6 +133,7 @@ class Catalogue:
             before=id_text(before) if before else None,
             after=id_text(after) if after else None,
         )
+        self.heads[subject] = after
         self.moves.setdefault(subject, []).append(move)
 
     # -- questions
@@ -150,8 +151,17 @@ class Catalogue:
         head = self.heads.get(subject)
         return self.records.get(head) if head else None
 
+    def check_free(self, subject: str) -> None:
+        """Raise Conflict when a new subject cannot have this name."""
+        if any(record.commit.subject == subject for record in self.all_records()):
+            raise Conflict(f"{subject} exists already", hint="choose another name")
+
     def newest_first(self) -> Iterator[Record]:
-        return reversed(self.records.values())
+        return reversed(self.all_records())
+
+    def all_records(self) -> list[Record]:
+        """A list of its own: another thread may take an entry in while one goes through it."""
+        return list(self.records.values())
 
     def volumes(self, record: Record) -> list[tuple[bytes, ...]]:
         """For each volume a commit names: where its chunks are now."""
@@ -171,7 +181,7 @@ class Catalogue:
         """Every volume that some checkpoint needs."""
         return {
             name
-            for record in self.records.values()
+            for record in self.all_records()
             for names in self.volumes(record)
             for name in names
         }
@@ -186,7 +196,7 @@ class Catalogue:
         wanted = set(volumes)
         return [
             record
-            for record in self.records.values()
+            for record in self.all_records()
             if any(name in wanted for names in self.volumes(record) for name in names)
         ]
 

@@ -53,7 +53,7 @@ class PruneReport:
 def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
     """Decide for each subject on its own."""
     groups: dict[str, list[Checkpoint]] = {}
-    for record in now.records.values():
+    for record in now.all_records():
         if only is None or record.commit.subject == only:
             groups.setdefault(record.commit.subject, []).append(record.checkpoint())
     kept: list[tuple[Checkpoint, str]] = []
@@ -72,7 +72,7 @@ def estimate(store: Store, decided: PrunePlan) -> PruneReport:
     gone = {one.id for one in decided.removed}
     staying = {
         name
-        for record in now.records.values()
+        for record in now.all_records()
         if id_text(record.commit.id) not in gone
         for names in now.volumes(record)
         for name in names
@@ -90,12 +90,15 @@ def estimate(store: Store, decided: PrunePlan) -> PruneReport:
 def execute(store: Store, decided: PrunePlan) -> PruneReport:
     """Free what is dead, move what is alive out of what is mostly dead, fold the log."""
     collector = _Collector(store)
+    # What is dead goes first, so that a full disk has room for what is moved.
+    collector.condemn_dead()
+    reclaimed, _ = collector.delete()
     collector.move_survivors()
-    reclaimed, pending = collector.delete()
+    more, pending = collector.delete()
     return PruneReport(
         kept=decided.kept,
         removed=decided.removed,
-        reclaimed_bytes=max(0, reclaimed - collector.rewritten_bytes),
+        reclaimed_bytes=max(0, reclaimed + more - collector.rewritten_bytes),
         pending_bytes=pending,
     )
 
@@ -105,6 +108,13 @@ class _Collector:
         self._store = store
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
         self.rewritten_bytes = 0
+
+    def condemn_dead(self) -> None:
+        """Condemn the packs that no checkpoint needs."""
+        now = self._store.refresh()
+        doomed = [name for name in self._dead_packs(now) if name not in now.condemned]
+        if doomed:
+            self._store.append(lambda now: _condemn(doomed, now))
 
     def move_survivors(self) -> None:
         """Condemn dead and mostly dead volumes, and give their live chunks a new home."""
@@ -161,7 +171,7 @@ class _Collector:
         candidates = [v for v in self._packs() if v.name in live and v.name not in now.condemned]
         if not candidates:
             return []
-        wanted = self._wanted(now.records.values(), None)
+        wanted = self._wanted(now.all_records(), None)
         sparse = []
         for volume in candidates:
             rows = self._store.library.rows(volume.name)
@@ -201,14 +211,17 @@ class _Collector:
         writer = PackWriter(store.backend, nonce, workers.writing())
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
-        for volume in volumes:
-            targets = moves.setdefault(volume, set())
-            for chunk, place in store.library.rows(volume):
-                if chunk in wanted:
-                    if chunk not in homes:
-                        homes[chunk] = self._copy(writer, chunk, place)
-                    targets.add(homes[chunk])
-        writer.finish()
+        try:
+            for volume in volumes:
+                targets = moves.setdefault(volume, set())
+                for chunk, place in store.library.rows(volume):
+                    if chunk in wanted:
+                        if chunk not in homes:
+                            homes[chunk] = self._copy(writer, chunk, place)
+                        targets.add(homes[chunk])
+            writer.finish()
+        finally:
+            writer.discard()
         self.rewritten_bytes += writer.stored_bytes
         for volume, targets in moves.items():
             store.append(lambda now, v=volume, t=targets: _relocation(v, t, now))  # type: ignore[misc]
@@ -244,7 +257,7 @@ class _Collector:
         header = encode_entry(Upto(seq=now.seq))
         key_id, mac = store.keyring.sign(signed_message(now.seq, header))
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
-        frames: list[Frame] = [record.frame for record in now.records.values()] + now.others
+        frames: list[Frame] = [record.frame for record in now.all_records()] + now.others
         store.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ import uuid_utils
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
-from holdfast.model.errors import BadInput, Conflict, NotFound, UsageError
+from holdfast.model.errors import BadInput, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store import content, workers
+from holdfast.store.backend import NO_NONCE
 from holdfast.store.catalogue import Catalogue, Record
-from holdfast.store.chunks import Location
+from holdfast.store.chunks import MAX_CHUNK, Location
 from holdfast.store.contents import part_chunks
 from holdfast.store.entries import HERE, Commit, Verb
 from holdfast.store.pageio import PageReader, PageWriter
@@ -75,7 +77,14 @@ class Draft:
         self._rollback_of = rollback_of
         self._pieces: dict[str, _Piece] = {}
         self._done = False
+        _check_texts(reason, stage, self._tags)
         self._hold = store.backend.hold(store.catalogue.seq)
+        if self._hold.nonce == NO_NONCE:
+            # Without a hold a collector could take away what this draft refers to.
+            raise Denied(
+                f"the store at {store.url} can be read here, but not written",
+                hint="check who owns its directory and whether it is mounted read-only",
+            )
         try:
             self._began = store.refresh().seq
             store.library.learn(store.catalogue.named)
@@ -100,21 +109,29 @@ class Draft:
     ) -> None:
         """Add a part. For `structure` the source is a JSON-like value, for all others bytes: a
         buffer, a Path, a binary file, or an iterable of buffers. `skew` is the offset of the first
-        byte within its memory page. Raises BadInput; the draft can go on without the part."""
+        byte within its memory page. Raises BadInput; the draft can go on without the part. After
+        any other error, the source's own too, the draft is finished."""
         self._check_open()
         check_part_name(name)
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         if not 0 <= skew < 4096:
             raise BadInput(f"a skew is an offset within a page, not {skew}")
-        if split in ("pages", "segment"):
-            piece = self._put_pages(name, source, split, skew)
-        elif split == "structure":
-            piece = self._put_value(name, source)
-        elif split in ("whole", "content"):
-            piece = self._put_pieces(name, source, split)
-        else:
-            raise UsageError(f"unknown split {split!r}")
+        try:
+            if split in ("pages", "segment"):
+                piece = self._put_pages(name, source, split, skew)
+            elif split == "structure":
+                piece = self._put_value(name, source)
+            elif split in ("whole", "content"):
+                piece = self._put_pieces(name, source, split)
+            else:
+                raise UsageError(f"unknown split {split!r}")
+        except (BadInput, UsageError):
+            raise
+        except BaseException:
+            # Which chunks were written is not known for sure; a commit could miss some.
+            self.discard()
+            raise
         self._pieces[name] = piece
 
     def keep(self, name: str, *, of: Record | None = None) -> None:
@@ -123,6 +140,11 @@ class Draft:
         source = of or self._parent
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
+        if of is None and source.foreign:
+            raise Denied(
+                f"{name!r} cannot be kept: the parent was signed by a key that is not known here",
+                hint="import the key with `holdfast key import`, or give the bytes",
+            )
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         record = self._store.part_record(source, name)
@@ -165,12 +187,15 @@ class Draft:
         ids: list[bytes] = []
         lengths: list[int] = []
         running = []
-        for data in _cut(source, split):
-            lengths.append(len(data))
-            running.append(workers.compute().submit(self._sink.put, data))
-            if len(running) > 8 * workers.count():
-                ids.append(running.pop(0).result())
-        ids += [future.result() for future in running]
+        try:
+            for data in _cut(source, split):
+                lengths.append(len(data))
+                running.append(workers.compute().submit(self._sink.put, data))
+                if len(running) > 8 * workers.count():
+                    ids.append(running.pop(0).result())
+            ids += [future.result() for future in running]
+        finally:
+            wait(running)  # when the source fails, nothing may still be writing
         root = pieces_root(zip(ids, lengths, strict=True))
         leaves = [
             encode_pieces(Pieces(b"".join(ids[i : i + PIECES]), tuple(lengths[i : i + PIECES])))
@@ -222,14 +247,20 @@ class Draft:
 
     def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now."""
-        if self._verb == "fork" and str(self._subject) in now.heads:
-            raise Conflict(f"{self._subject} exists already", hint="choose another name")
+        if self._verb == "fork":
+            now.check_free(str(self._subject))
         self._rescue(now)
-        self._sink.settle(256 * len(self._pieces))
+        # Where chunks are must not change any more once the parts say where.
+        self._sink.settle(sum(self._listed_size(piece) for piece in self._pieces.values()))
         volumes: dict[bytes, int] = {}
         parts = [self._placed(piece, volumes) for piece in self._pieces.values()]
         listed = encode_parts(parts)
         parts_chunk = b""
+        if len(listed) > MAX_CHUNK:
+            raise BadInput(
+                f"{len(parts)} parts are more than one checkpoint can list",
+                hint="put many small things into one part",
+            )
         if len(listed) > INLINE_PARTS:
             parts_chunk = self._sink.put(listed)
             volumes.setdefault(self._volume(parts_chunk), len(volumes))
@@ -287,6 +318,11 @@ class Draft:
             volumes=numbers,
         )
 
+    def _listed_size(self, piece: _Piece) -> int:
+        """At most so many bytes stand for a part in the list of parts."""
+        volumes = {self._volume(chunk) for chunk in piece.chunks}.union(piece.kept_in)
+        return len(piece.record.name.encode()) + len(piece.record.map) + 5 * len(volumes) + 128
+
     def _volume(self, chunk: bytes) -> bytes:
         return self._sink.volume(chunk) or HERE
 
@@ -313,6 +349,23 @@ class Draft:
     def _check_open(self) -> None:
         if self._done:
             raise UsageError("this draft is finished", hint="begin a new one with store.draft()")
+
+
+def _check_texts(reason: str, stage: str | None, tags: Mapping[str, str]) -> None:
+    """Before gigabytes are stored, not after."""
+    texts = [("the reason", reason), *((f"the tag {name!r}", name) for name in tags)]
+    texts += [(f"the value of the tag {name!r}", value) for name, value in tags.items()]
+    if stage is not None:
+        texts.append(("the stage", stage))
+    for what, text in texts:
+        if not isinstance(text, str):
+            raise BadInput(
+                f"{what} is {type(text).__name__}, not a text", hint="numbers: str(0.97)"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{what} holds half a character (a lone surrogate)") from None
 
 
 def _cut(source: Source, split: Split) -> Iterator[bytes]:

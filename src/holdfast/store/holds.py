@@ -15,6 +15,7 @@ import weakref
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
+from holdfast.store.backend import NO_NONCE
 
 _NAME = re.compile(r"(\.?)([0-9a-f]{16})-([0-9a-f]{16})")
 
@@ -53,7 +54,7 @@ class LocalHold:
 class ReaderHold:
     """Stands in where a store may be read but not written: a hold that holds nothing."""
 
-    nonce = bytes(8)
+    nonce = NO_NONCE
 
     def release(self) -> None:
         """Nothing was taken."""

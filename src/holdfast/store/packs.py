@@ -12,7 +12,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from holdfast.model.errors import Corrupt, Unsupported
+from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.backend import Backend, PackFile
 from holdfast.store.chunks import Buffer, Location
 
@@ -93,8 +93,11 @@ class _OpenPack:
         self.rows: list[tuple[bytes, Location]] = []
         self.writing = 0
         self.full = False
+        self.failed = False  # a write failed: its table would promise what is not there
 
     def finish(self) -> None:
+        if self.failed:
+            raise HoldfastError("a chunk could not be written", hint="begin the checkpoint anew")
         at = -(-self.end // BLOCK) * BLOCK
         self.file.write_at(at, encode_table(make_rows(self.rows), at))
         self.file.publish()
@@ -130,6 +133,9 @@ class PackWriter:
             self.stored_bytes += size
         try:
             pack.file.write_at(start, stored)
+        except BaseException:
+            pack.failed = True
+            raise
         finally:
             with self._lock:
                 pack.writing -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,13 +127,16 @@ class PageWriter:
         total = 0
         block = 0
         index = 0
-        for fetch in windows:
-            running.append(workers.compute().submit(self._examine, fetch, index))
-            index += _BLOCKS_PER_WINDOW
-            if len(running) > 2 * workers.count():
+        try:
+            for fetch in windows:
+                running.append(workers.compute().submit(self._examine, fetch, index))
+                index += _BLOCKS_PER_WINDOW
+                if len(running) > 2 * workers.count():
+                    block, total = self._take(running.popleft(), block, total)
+            while running:
                 block, total = self._take(running.popleft(), block, total)
-        while running:
-            block, total = self._take(running.popleft(), block, total)
+        finally:
+            wait(running)  # when the source fails, nothing may still be writing
         self._seal_gathered()
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:

@@ -7,6 +7,7 @@ these followed by `~` or `~N` for an ancestor.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 from holdfast.model.checkpoint import SHORT, Checkpoint
 from holdfast.model.errors import BadInput, NotFound
@@ -14,7 +15,7 @@ from holdfast.model.subject import Subject
 from holdfast.store.catalogue import Catalogue, Record, id_bytes, id_text
 
 _HEX = re.compile(r"[0-9a-fA-F]{4,64}")
-_ANCESTOR = re.compile(r"(.+?)((?:~[0-9]*)+)")
+_ANCESTOR = re.compile(r"(.+?)((?:~[0-9]{0,9})+)")
 _SHOWN = 5
 
 
@@ -83,9 +84,28 @@ def rollback_target(catalogue: Catalogue, subject: str) -> Record:
     base = head
     while base.commit.rollback_of is not None:
         base = catalogue.record(base.commit.rollback_of)
-    if not base.commit.parents:
+    parent = catalogue.record(base.commit.parents[0]) if base.commit.parents else None
+    if parent is None or parent.commit.subject != subject:
         raise NotFound(
             f"{subject} is at its first checkpoint ({id_text(base.commit.id)})",
             hint="give the checkpoint to go to",
         )
-    return catalogue.record(base.commit.parents[0])
+    return parent
+
+
+def nearest_left(catalogue: Catalogue, subject: str, doomed: Set[bytes]) -> bytes | None:
+    """Where the head goes when the checkpoints in `doomed` go: to its nearest ancestor that stays.
+
+    Where an ancestor in between was removed earlier, the lineage has a gap; then the head goes to
+    where it last stood.
+    """
+    found = catalogue.head(subject)
+    while found is not None and found.commit.id in doomed:
+        found = catalogue.records.get(found.commit.parents[0]) if found.commit.parents else None
+    if found is not None and found.commit.subject == subject:
+        return found.commit.id
+    for move in reversed(catalogue.moves.get(subject, ())):
+        stood = id_bytes(move.after) if move.after else None
+        if stood in catalogue.records and stood not in doomed:
+            return stood
+    return None

@@ -102,15 +102,17 @@ class Store:
         """Take in what others wrote."""
         with self._lock:
             tail = self.backend.entries(self.catalogue.seq)
+            now = self.catalogue
             if tail.reset:
-                self.catalogue = Catalogue()
+                # Other threads go on with the old one until this is complete.
+                now = Catalogue(seq=tail.base)
                 self.library.index.forget_inline()
-                self.catalogue.seq = tail.base
             for frame in tail.frames:
-                if frame.seq > max(self.catalogue.seq, tail.base) + 1:
-                    self._miss(self.catalogue.seq + 1, frame.seq - 1)
-                self._take(frame)
-            return self.catalogue
+                if frame.seq > max(now.seq, tail.base) + 1:
+                    _miss(now, now.seq + 1, frame.seq - 1)
+                self._take(now, frame)
+            self.catalogue = now
+            return now
 
     def append(self, build: Build) -> Catalogue:
         """Append an entry that `build` makes from the catalogue as it is at that moment."""
@@ -126,14 +128,13 @@ class Store:
                     frame = self.backend.append(signed)
                 except Behind:
                     continue
-                self._take(frame)
-                return self.catalogue
+                self._take(now, frame)
+                return now
         raise Conflict("other writers were faster every time", hint="try again")
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, now: Catalogue, frame: Frame) -> None:
         """Fold one entry in; what cannot be is a problem to report, never a reason to stop."""
         known = self.keyring.knows(frame.key_id)
-        now = self.catalogue
         try:
             if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
                 raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
@@ -147,10 +148,6 @@ class Store:
             self._index_body(frame, entry)
         elif isinstance(entry, Relocate):
             self.library.index.forget_inline(entry.volume)
-
-    def _miss(self, first: int, last: int) -> None:
-        which = f"entry {first}" if first == last else f"entries {first} to {last}"
-        self.catalogue.problems.append(Problem(where="log", what=f"{which} cannot be read"))
 
     def _index_body(self, frame: Frame, commit: Commit) -> None:
         offset = frame.body_offset
@@ -207,7 +204,7 @@ class Store:
         with self._lock:
             now = self.refresh()
             groups: dict[str, list[Record]] = {}
-            for record in now.records.values():
+            for record in now.all_records():
                 groups.setdefault(record.commit.subject, []).append(record)
             summaries = []
             for name, records in groups.items():
@@ -506,14 +503,10 @@ class Store:
         head = self.catalogue.heads.get(subject)
         if head not in doomed:
             return
-        left: Record | None = self.catalogue.record(head)
-        while left is not None and left.commit.id in doomed:
-            parents = [self.catalogue.records.get(p) for p in left.commit.parents]
-            left = parents[0] if parents else None
-        after = left.commit.id if left is not None and left.commit.subject == subject else None
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             before = now.heads.get(subject)
+            after = references.nearest_left(now, subject, doomed)
             return Move(
                 subject=subject, before=before, after=after, verb="delete", time=_tick(now)
             ), b""
@@ -537,6 +530,11 @@ class Store:
 
 def _subject(subject: Subject | str) -> Subject:
     return subject if isinstance(subject, Subject) else Subject.parse(subject)
+
+
+def _miss(now: Catalogue, first: int, last: int) -> None:
+    which = f"entry {first}" if first == last else f"entries {first} to {last}"
+    now.problems.append(Problem(where="log", what=f"{which} cannot be read"))
 
 
 def _tick(now: Catalogue) -> int:

@@ -48,7 +48,7 @@ class _Inspection:
             self._look_at_log(now)
             volumes = {volume.name: volume for volume in store.backend.volumes()}
             self._look_at_volumes(now, volumes)
-            for record in list(now.records.values()):
+            for record in now.all_records():
                 self._look_at_checkpoint(now, record, volumes)
         finally:
             hold.release()
