@@ -54,7 +54,9 @@ class Key:
         try:
             return cls(bytes.fromhex(text.strip()))
         except ValueError:
-            raise BadInput("a key is written as 64 hex digits") from None
+            raise BadInput(
+                "a key is written as 64 hex digits", hint="`holdfast key export` shows one"
+            ) from None
 
     def to_text(self) -> str:
         return self.secret.hex()
@@ -96,9 +98,7 @@ def load_keyring(environ: Mapping[str, str] = os.environ, disk: Disk | None = No
         signing = _read(Path(path))
     else:
         signing = _read_or_make(folder / "key", disk or Disk())
-    imported = folder / "keys"
-    known = [_read(path) for path in sorted(imported.glob("*.key"))] if imported.is_dir() else []
-    return Keyring(signing, known)
+    return Keyring(signing, [_read(path) for path in _imported(folder / "keys")])
 
 
 def import_key(key: Key, environ: Mapping[str, str] = os.environ) -> Path:
@@ -115,13 +115,23 @@ def import_key(key: Key, environ: Mapping[str, str] = os.environ) -> Path:
     return path
 
 
+def _imported(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.key")) if folder.is_dir() else []
+    except OSError as error:
+        raise from_os_error(error, "looking for imported keys") from error
+
+
 def _read(path: Path) -> Key:
     try:
         return Key.from_text(path.read_text("ascii"))
     except OSError as error:
         raise from_os_error(error, "reading a key") from error
-    except UnicodeDecodeError:
-        raise BadInput(f"not a key file: {path}") from None
+    except (UnicodeDecodeError, BadInput):
+        raise BadInput(
+            f"not a key file: {path}",
+            hint="a key file holds 64 hex digits, as `holdfast key export` writes them",
+        ) from None
 
 
 def _read_or_make(path: Path, disk: Disk) -> Key:

@@ -11,12 +11,13 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Set
+from contextlib import suppress
 from pathlib import Path
 
 from blake3 import blake3
 
 from holdfast.model import moment
-from holdfast.model.errors import Corrupt, Denied, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, Unsupported, from_os_error
 from holdfast.store import holds
 from holdfast.store.backend import Hold, Tail, VolumeInfo
 from holdfast.store.disk import Disk
@@ -30,6 +31,7 @@ _FOLDERS = ("log", "packs", "holds", "tmp")
 _PACK = re.compile(r"([0-9a-f]{32})\.pack")
 _TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")
 _OPEN_FILES = 64
+_FAR = 1 << 62  # no file is that long, and the system's own numbers end soon after
 
 
 class LocalPack:
@@ -79,14 +81,22 @@ class LocalBackend:
         self._files: OrderedDict[bytes, int] = OrderedDict()
         self._paths: dict[bytes, Path] = {}
         self._pid = os.getpid()
-        if not (root / MARKER).is_file():
+        if not self._exists():
             if not create:
                 raise NotFound(
                     f"there is no store at {root}", hint="check HOLDFAST_STORE or --store"
                 )
             self._create()
         self.store_id = self._read_marker()
+        # Backups and version control forget empty directories.
+        with suppress(OSError):
+            for folder in _FOLDERS:
+                (root / folder).mkdir(exist_ok=True)
         self._log = LocalLog(root / "log", root / "tmp", self.disk)
+
+    def _exists(self) -> bool:
+        with _Saying("opening the store"):
+            return (self.root / MARKER).is_file()
 
     # -- the log
 
@@ -126,17 +136,22 @@ class LocalBackend:
                 for entry in entries:
                     if match := _PACK.fullmatch(entry.name):
                         name = bytes.fromhex(match[1])
-                        found.append(VolumeInfo(name, entry.stat().st_size, True))
+                        # A collector may delete a file between listing and looking.
+                        with suppress(FileNotFoundError):
+                            found.append(VolumeInfo(name, entry.stat().st_size, True))
             for file in self._log.files():
                 if not file.is_snapshot:
                     self._paths[file.name] = file.path
-                    found.append(VolumeInfo(file.name, file.path.stat().st_size, False))
+                    with suppress(FileNotFoundError):
+                        found.append(VolumeInfo(file.name, file.path.stat().st_size, False))
             return found
 
     def create_pack(self, name: bytes) -> LocalPack:
         return LocalPack(self, name)
 
     def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        if offset + size >= _FAR:
+            raise Corrupt(f"nothing is at byte {offset}", where=self._describe(volume))
         fd = self._open(volume)
         try:
             data = os.pread(fd, size, offset)
@@ -179,7 +194,7 @@ class LocalBackend:
     def hold(self, seq: int) -> Hold:
         try:
             return holds.LocalHold(self.root / "holds", seq)
-        except Denied:
+        except (Denied, NotFound):
             # Whoever may only read cannot keep others from deleting; reading notices and says so.
             return holds.ReaderHold()
 
@@ -192,7 +207,8 @@ class LocalBackend:
         return alive
 
     def free_bytes(self) -> int | None:
-        return shutil.disk_usage(self.root).free
+        with _Saying("looking at the disk"):
+            return shutil.disk_usage(self.root).free
 
     def close(self) -> None:
         with self._lock:
@@ -261,6 +277,11 @@ class LocalBackend:
             raise from_os_error(error, f"making a store at {self.root}") from error
 
     def _refuse_foreign_folder(self) -> None:
+        if self.root.exists() and not self.root.is_dir():
+            raise BadInput(
+                f"{self.root} is a file, not a store's directory",
+                hint="give a directory; `holdfast import` reads exported files",
+            )
         if self.root.is_dir():
             strange = sorted(p.name for p in self.root.iterdir() if p.name not in _FOLDERS)
             if strange:
@@ -302,7 +323,7 @@ class LocalBackend:
             fields = json.loads(data)
             version, store_id = int(fields["version"]), str(fields["id"])
             good = fields.pop("checksum", None) and _encode_marker(fields) == data
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise Corrupt(f"{path} is damaged", where=MARKER) from None
         if version > VERSION:
             raise Unsupported(

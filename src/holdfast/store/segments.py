@@ -101,7 +101,7 @@ class LocalLog:
     def audit(self) -> list[Damage]:
         """Everything that is not a good frame; harmless remains are marked `torn`."""
         damage: list[Damage] = []
-        with self._locked():
+        with self._locked(reading=True):
             files = self.files()
             begins = {file.seq for file in files if not file.is_snapshot}
             for file in files:
@@ -193,7 +193,9 @@ class LocalLog:
         base = 0
         if snapshot is not None:
             found, bad, _ = self._read(snapshot, 0)
-            frames += found[1:]  # the first is the snapshot's own entry
+            # With the snapshot's own entry, which says nothing but is signed. Leaving the first
+            # frame out would lose another one where that entry is damaged.
+            frames += found
             damage += bad
             base = snapshot.seq
         seq, path, offset = base, None, 0
@@ -294,12 +296,13 @@ class LocalLog:
             os.close(fd)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, reading: bool = False) -> Iterator[None]:
         """Nobody else appends inside this block, neither another thread nor another process."""
         with self._mutex:
             path = self._folder / "lock"
+            flags = os.O_RDONLY if reading and path.exists() else os.O_RDWR | os.O_CREAT
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
             except OSError as error:
                 raise from_os_error(error, "locking the log") from error
             try:
