@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
+
+import numpy as np
 
 from holdfast.model.errors import BadInput, from_os_error
 
 Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
 
 WINDOW = 1024 * 1024
+_DOING = "reading what is to be saved"
 
 # Fresh memory costs a page fault for every 4 KiB; a thread that is done with a window reads the
 # next one into the same place.
@@ -33,22 +37,42 @@ def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch
     """
     if isinstance(source, Path):
         yield from _path_windows(source, skew, size)
-    elif isinstance(source, bytes | bytearray | memoryview):
-        yield from _memory_windows(memoryview(source).cast("B"), skew, size)
-    elif hasattr(source, "__buffer__") or _is_buffer(source):
-        yield from _memory_windows(memoryview(source).cast("B"), skew, size)  # type: ignore[arg-type]
+    elif (view := _memory(source)) is not None:
+        yield from _memory_windows(view, skew, size)
     elif hasattr(source, "read"):
         yield from _stream_windows(iter(lambda: source.read(size), b""), skew, size)
+    elif isinstance(source, Iterable):
+        yield from _stream_windows(iter(cast(Iterable[bytes], source)), skew, size)
     else:
-        yield from _stream_windows(iter(source), skew, size)
+        raise _no_bytes(source)
 
 
-def _is_buffer(source: object) -> bool:
+def _memory(source: object) -> memoryview | None:
+    """The bytes of a buffer as they lie in memory; None when it is none."""
+    if isinstance(source, np.ndarray):
+        if source.dtype.hasobject:
+            raise BadInput("an array of Python objects has no bytes of its own")
+        flags = source.flags
+        if not (flags.c_contiguous or flags.f_contiguous):
+            raise BadInput(
+                "the array has gaps in memory", hint="save numpy.ascontiguousarray(array)"
+            )
+        array = np.asarray(source)
+        return (array if flags.c_contiguous else array.T).reshape(-1).view(np.uint8).data
     try:
-        memoryview(source).release()  # type: ignore[arg-type]
+        view = memoryview(source)  # type: ignore[arg-type]
     except TypeError:
-        return False
-    return True
+        return None
+    if not view.contiguous:
+        raise BadInput("the buffer has gaps in memory", hint="save bytes(buffer)")
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes("A"))
+
+
+def _no_bytes(given: object) -> BadInput:
+    return BadInput(
+        f"{type(given).__name__} is not bytes",
+        hint="give a buffer, a Path, a file opened in binary mode, or buffers one after the other",
+    )
 
 
 def _memory_windows(view: memoryview, skew: int, size: int) -> Iterator[Fetch]:
@@ -61,11 +85,19 @@ def _memory_windows(view: memoryview, skew: int, size: int) -> Iterator[Fetch]:
 
 def _path_windows(path: Path, skew: int, size: int) -> Iterator[Fetch]:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Not blocking, because opening a pipe would wait for somebody to write into it.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise from_os_error(error, "reading what is to be saved") from error
+        raise from_os_error(error, _DOING) from error
     file = _File(fd, path)
-    total = os.fstat(fd).st_size + skew
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput(f"{path} is not a regular file", hint="open it, and give the open file")
+    if not status.st_size:
+        # Files that the system makes up, as in /proc, have content and no size.
+        yield from _stream_windows(file.pieces(size), skew, size)
+        return
+    total = status.st_size + skew
     for start in range(0, total, size):
         yield file.window(start, min(size, total - start), skew)
 
@@ -83,15 +115,28 @@ class _File:
             lead = max(0, skew - start)
             data[:lead] = bytes(lead)
             view = data[lead:]
-            got = os.preadv(self._fd, [view], start + lead - skew) if len(view) else 0
-            while 0 < got < len(view):
+            while len(view):
+                got = self._read(view, start + length - skew - len(view))
+                if not got:
+                    raise BadInput(f"{self._path} became shorter while it was being saved")
                 view = view[got:]
-                got = os.preadv(self._fd, [view], start + length - skew - len(view))
-            if len(view) and not got:
-                raise BadInput(f"{self._path} became shorter while it was being saved")
             return data
 
         return fetch
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Everything to the end, however long it is."""
+        at = 0
+        data = bytearray(size)
+        while got := self._read(memoryview(data), at):
+            at += got
+            yield bytes(data[:got])
+
+    def _read(self, view: memoryview, at: int) -> int:
+        try:
+            return os.preadv(self._fd, [view], at)
+        except OSError as error:
+            raise from_os_error(error, _DOING) from error
 
     def __del__(self) -> None:
         os.close(self._fd)
@@ -117,7 +162,9 @@ def _room(size: int, transient: bool) -> memoryview:
 
 def _stream_windows(pieces: Iterator[bytes], skew: int, size: int) -> Iterator[Fetch]:
     pending = bytearray(skew)
-    for piece in pieces:
+    for given in pieces:
+        if (piece := _memory(given)) is None:
+            raise _no_bytes(given)
         pending += piece
         while len(pending) >= size:
             window = bytes(memoryview(pending)[:size])
