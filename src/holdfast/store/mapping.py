@@ -15,11 +15,12 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.store import workers
 from holdfast.store.backend import Hold
 from holdfast.store.blocks import BLOCK, LEAF_BLOCKS, PAGE
-from holdfast.store.chunks import RAW
+from holdfast.store.chunks import RAW, Location, chunk_id
+from holdfast.store.index import Places
 from holdfast.store.library import Library
 from holdfast.store.pageio import PageReader
 from holdfast.store.parts import PartRecord
@@ -38,7 +39,6 @@ _libc.mmap.argtypes = (
     ctypes.c_long,
 )
 _MAP_FIXED = 0x10
-_BATCH = 64  # blocks verified by one task
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,30 @@ class CopyRun:
     size: int
     chunk: bytes
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Chunks of which a mapping shows the bytes in a file: `numbers` of the ids and places."""
+
+    ids: list[bytes]
+    numbers: NDArray[np.intp]
+    places: Places
+
+    def check(self, library: Library) -> None:
+        """Raise Corrupt unless each is what it should be. It must be the very copy that was
+        mapped: of a chunk that is stored twice, the other may be good and this one damaged."""
+        pack, offset, plain = (
+            column[self.numbers].tolist()
+            for column in (self.places.pack, self.places.offset, self.places.plain)
+        )
+        for number, at, where, size in zip(self.numbers.tolist(), pack, offset, plain, strict=True):
+            volume = library.index.name(at)
+            if chunk_id(library.read(Location(volume, where, size, size, RAW))) != self.ids[number]:
+                raise Corrupt(
+                    f"chunk {self.ids[number].hex()[:16]} is damaged",
+                    where=f"volume {volume.hex()}, bytes {where} to {where + size}",
+                )
 
 
 class Mapping:
@@ -113,10 +137,11 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
             hold.release()
         return Mapping(bytearray(part.skew) + data, part, writable=writable)
     reader = PageReader(library, part)
-    region = mmap.mmap(-1, -(-reader.total // PAGE) * PAGE, flags=mmap.MAP_PRIVATE)
+    shown: list[Shown] = []
     try:
+        region = _room(-(-reader.total // PAGE) * PAGE)
         mapping = Mapping(region, part, writable=writable)
-        for run in file_runs(library, reader):
+        for run in file_runs(library, reader, shown):
             if isinstance(run, FileRun):
                 _map_file(region, run)
                 mapping.mapped_bytes += run.size
@@ -127,12 +152,15 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
     except BaseException:
         hold.release()
         raise
-    mapping.verification = _verify(reader, hold)
+    mapping.verification = _verify(library, shown, hold)
     return mapping
 
 
-def file_runs(library: Library, reader: PageReader) -> Iterator[FileRun | CopyRun]:
-    """Where each stretch of a part comes from; stretches that adjoin in one file are joined."""
+def file_runs(
+    library: Library, reader: PageReader, shown: list[Shown]
+) -> Iterator[FileRun | CopyRun]:
+    """Where each stretch of a part comes from; stretches that adjoin in one file are joined.
+    `shown` learns which copies of which chunks are mapped."""
     for leaf, table in enumerate(reader.tables()):
         runs = table.runs()
         places = library.index.places(table.ids)
@@ -150,6 +178,7 @@ def file_runs(library: Library, reader: PageReader) -> Iterator[FileRun | CopyRu
         for i in np.flatnonzero(~mappable).tolist():
             chunk = table.ids[int(runs.chunk[i])]
             yield CopyRun(int(start[i]), int(size[i]), chunk, int(runs.at[i]))
+        shown.append(Shown(table.ids, np.unique(runs.chunk[mappable]), places))
         columns = (pack[mappable], start[mappable], offset[mappable], size[mappable])
         yield from _joined(paths, *columns)
 
@@ -170,6 +199,15 @@ def _joined(
     columns = (pack[first], start[first], offset[first], length)
     for number, at, where, total in zip(*(c.tolist() for c in columns), strict=True):
         yield FileRun(at, total, paths[number], where)
+
+
+def _room(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+    except (OSError, OverflowError) as error:
+        raise HoldfastError(
+            f"no room in memory for {size} bytes: {error}", hint="read the part piece by piece"
+        ) from error
 
 
 def _map_file(region: mmap.mmap, run: FileRun) -> None:
@@ -193,10 +231,9 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
         raise HoldfastError(f"mapping {run.size} bytes of {run.path.name}: {reason}")
 
 
-def _verify(reader: PageReader, hold: Hold) -> list[Future[None]]:
-    """Check every block against the store's files, not against memory that may be written to."""
-    batches = range(0, reader.block_count, _BATCH)
-    left = len(batches)
+def _verify(library: Library, shown: list[Shown], hold: Hold) -> list[Future[None]]:
+    """Check what was mapped, in the files and not in memory that may be written to meanwhile."""
+    left = len(shown)
     lock = threading.Lock()  # a future that is done already calls back in this thread
 
     def finished(_: Future[None]) -> None:
@@ -207,15 +244,7 @@ def _verify(reader: PageReader, hold: Hold) -> list[Future[None]]:
         if last:
             hold.release()
 
-    futures = []
-    for first in batches:
-        last = min(first + _BATCH, reader.block_count)
-        futures.append(workers.background().submit(_verify_blocks, reader, first, last))
+    futures = [workers.background().submit(one.check, library) for one in shown]
     for future in futures:
         future.add_done_callback(finished)
     return futures
-
-
-def _verify_blocks(reader: PageReader, first: int, last: int) -> None:
-    for block in range(first, last):
-        reader.read(block)
