@@ -59,17 +59,22 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def program(tmp_path: Path) -> Run:
     """Call the installed program, as a person or a script does."""
 
-    def call(*arguments: str, environ: Mapping[str, str] | None = None, stdin: str = "") -> Outcome:
+    def call(
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        stdin: str = "",
+        binary: bool = False,
+    ) -> Outcome:
         done = subprocess.run(
             [HOLDFAST, *arguments],
             cwd=tmp_path,
             env={**os.environ, **(environ or {})},
-            input=stdin,
+            input=stdin.encode(),
             capture_output=True,
-            text=True,
             timeout=60,
         )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        out = done.stdout.decode("latin-1" if binary else "utf-8")
+        return Outcome(done.returncode, out, done.stderr.decode())
 
     return call
 

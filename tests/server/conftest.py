@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,23 +37,22 @@ class Server:
         return self.process.returncode, errors
 
 
-Start = Callable[..., Server]
+class Starter:
+    """Starts servers, and ends them all."""
 
+    def __init__(self, **environ: str) -> None:
+        self._environ = {**os.environ, **environ}
+        self._started: list[subprocess.Popen[str]] = []
 
-@pytest.fixture
-def start(tmp_path: Path, holdfast_home: Path) -> Iterator[Start]:
-    """Start servers; they end with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*options: str, **environ: str) -> Server:
+    def __call__(self, *options: str, **environ: str) -> Server:
         process = subprocess.Popen(
             [HOLDFAST, "serve", "--port", "0", *options],
-            env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **environ},
+            env={**self._environ, **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        started.append(process)
+        self._started.append(process)
         assert process.stdout is not None
         address = process.stdout.readline().rpartition(" ")[2].strip()
         assert address.startswith("http://"), process.communicate()[1]
@@ -63,14 +62,32 @@ def start(tmp_path: Path, holdfast_home: Path) -> Iterator[Start]:
             token = process.stdout.readline().removeprefix("token: ").strip()
         return Server(process, address, token)
 
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-        process.wait(20)
-        for stream in (process.stdout, process.stderr):
-            assert stream is not None
-            stream.close()
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._started:
+            process.wait(20)
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                stream.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path, holdfast_home: Path) -> Iterator[Starter]:
+    """Start servers on the test's own home."""
+    starter = Starter(XDG_CONFIG_HOME=str(tmp_path))
+    yield starter
+    starter.end()
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server on an empty store, for all the tests of a module that write nothing."""
+    folder = str(tmp_path_factory.mktemp("empty"))
+    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
+    yield starter()
+    starter.end()
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.server.conftest import Start, add
+from tests.server.conftest import Server, Starter, add
 
 from holdfast.store import Store
 
 
 @pytest.fixture
-def api(start: Start) -> Iterator[httpx.Client]:
+def api(start: Starter) -> Iterator[httpx.Client]:
     server = start()
     with server.client(server.token) as client:
         yield client
@@ -75,18 +75,20 @@ def test_lineage(api: httpx.Client, store: Store) -> None:
         ("/v1/nothing", 404, "not_found"),
     ],
 )
-def test_errors(api: httpx.Client, path: str, status: int, kind: str) -> None:
+def test_errors(empty: Server, path: str, status: int, kind: str) -> None:
     for accept in ("*/*", "text/html"):
-        answer = api.get(path, headers={"Accept": accept})
+        with empty.client(empty.token, Accept=accept) as client:
+            answer = client.get(path)
         assert answer.status_code == status
         error = answer.json()["error"]
         assert error.keys() == {"kind", "message", "hint"}
         assert error["kind"] == kind
 
 
-def test_only_get_and_head(api: httpx.Client) -> None:
-    answer = api.post("/v1/subjects")
+def test_only_get_and_head(empty: Server) -> None:
+    with empty.client(empty.token) as client:
+        answer = client.post("/v1/subjects")
+        heads = [client.head(path).status_code for path in ("/v1/subjects", "/status")]
     assert answer.status_code == 405
     assert answer.json()["error"]["kind"] == "unsupported"
-    assert api.head("/v1/subjects").status_code == 200
-    assert api.head("/status").status_code == 200
+    assert heads == [200, 200]

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.server.conftest import Server, Start, add
+from tests.server.conftest import Server, Starter, add
 
 from holdfast.server.guard import is_loopback
 from holdfast.store import Store
-
-
-@pytest.fixture
-def server(start: Start) -> Server:
-    return start()
-
 
 PATHS = ["/", "/v1/subjects", "/v1/checkpoints", "/subjects/state/x", "/logout", "/nothing", "//"]
 
@@ -22,11 +16,11 @@ PATHS = ["/", "/v1/subjects", "/v1/checkpoints", "/subjects/state/x", "/logout",
     "authorization",
     [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {token}x"],
 )
-def test_nobody_gets_past_without_the_token(server: Server, authorization: str | None) -> None:
+def test_nobody_gets_past_without_the_token(empty: Server, authorization: str | None) -> None:
     headers = {}
     if authorization is not None:
-        headers["Authorization"] = authorization.format(token=server.token)
-    with server.client(**headers) as client:
+        headers["Authorization"] = authorization.format(token=empty.token)
+    with empty.client(**headers) as client:
         for path in PATHS:
             answer = client.get(path)
             assert answer.status_code == 401, path
@@ -34,21 +28,22 @@ def test_nobody_gets_past_without_the_token(server: Server, authorization: str |
             assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_the_token_opens_everything(server: Server) -> None:
+def test_the_token_opens_everything(empty: Server) -> None:
     for scheme in ("Bearer", "bearer"):
-        with server.client(Authorization=f"{scheme} {server.token}") as client:
+        with empty.client(Authorization=f"{scheme} {empty.token}") as client:
             assert client.get("/v1/subjects").status_code == 200
             assert client.get("/").status_code == 200
             assert client.get("/nothing").status_code == 404
 
 
-def test_the_token_counts_in_no_address(server: Server) -> None:
-    with server.client() as client:
+def test_the_token_counts_in_no_address(empty: Server) -> None:
+    with empty.client() as client:
         for name in ("token", "access_token", "sandbox_token"):
-            assert client.get("/v1/subjects", params={name: server.token}).status_code == 401
+            assert client.get("/v1/subjects", params={name: empty.token}).status_code == 401
 
 
-def test_the_login(server: Server, store: Store) -> None:
+def test_the_login(start: Starter, store: Store) -> None:
+    server = start()
     add(store, "state/demo")
     with server.client(Accept="text/html") as client:
         answer = client.get("/subjects/state/demo")
@@ -81,32 +76,32 @@ def test_the_login(server: Server, store: Store) -> None:
 @pytest.mark.parametrize(
     "target", ["https://evil.example/", "//evil.example", "/\\evil.example", "x", "", "/a\r\nb"]
 )
-def test_the_login_leads_nowhere_else(server: Server, target: str) -> None:
-    with server.client() as client:
-        answer = client.post("/login", data={"token": server.token, "next": target})
+def test_the_login_leads_nowhere_else(empty: Server, target: str) -> None:
+    with empty.client() as client:
+        answer = client.post("/login", data={"token": empty.token, "next": target})
         assert answer.headers["location"] == "/"
 
 
-def test_a_forged_cookie_opens_nothing(server: Server) -> None:
-    for cookie in ("holdfast=", "holdfast=" + "0" * 64, f"holdfast={server.token}", "=;;", "[]"):
-        with server.client(Cookie=cookie) as client:
+def test_a_forged_cookie_opens_nothing(empty: Server) -> None:
+    for cookie in ("holdfast=", "holdfast=" + "0" * 64, f"holdfast={empty.token}", "=;;", "[]"):
+        with empty.client(Cookie=cookie) as client:
             assert client.get("/v1/subjects").status_code == 401
 
 
-def test_a_long_form_is_refused(server: Server) -> None:
-    with server.client() as client:
+def test_a_long_form_is_refused(empty: Server) -> None:
+    with empty.client() as client:
         answer = client.post("/login", content=b"token=" + b"x" * 100_000)
         assert answer.status_code == 422
 
 
-def test_a_websocket_is_refused(server: Server) -> None:
+def test_a_websocket_is_refused(empty: Server) -> None:
     upgrade = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
-    answer = httpx.get(f"{server.address}/create", headers=upgrade)
+    answer = httpx.get(f"{empty.address}/create", headers=upgrade)
     assert answer.status_code == 401
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 
 import pytest
-from tests.server.conftest import Server, Start, add
+from tests.server.conftest import Server, Starter, add
 
 from holdfast.store import Store
 
@@ -14,7 +16,7 @@ EVIL = "<script>alert(1)</script><img/src=x/onerror=alert(1)>\"'&amp;"
 
 
 @pytest.fixture
-def server(start: Start) -> Server:
+def server(start: Starter) -> Server:
     return start()
 
 
@@ -54,6 +56,15 @@ def page(server: Server, path: str, status: int = 200) -> Page:
     assert not read.handlers
     assert all(link.startswith("/") for link in read.links), "a page refers to nothing outside"
     return read
+
+
+def test_the_policy_allows_the_style_that_the_page_has(empty: Server) -> None:
+    with empty.client() as client:
+        answer = client.get("/login")
+    style = re.search("<style>(.*?)</style>", answer.text, re.DOTALL)
+    assert style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in answer.headers["content-security-policy"]
 
 
 def test_an_empty_store_says_what_to_do(server: Server) -> None:
@@ -116,12 +127,12 @@ def test_what_others_wrote_stays_text(server: Server, store: Store) -> None:
         ("/logout", 405),
     ],
 )
-def test_errors_are_pages_too(server: Server, path: str, status: int) -> None:
-    page(server, path, status)
+def test_errors_are_pages_too(empty: Server, path: str, status: int) -> None:
+    page(empty, path, status)
 
 
-def test_the_login_page_is_as_safe(server: Server) -> None:
-    with server.client() as client:
+def test_the_login_page_is_as_safe(empty: Server) -> None:
+    with empty.client() as client:
         answer = client.get("/login", params={"next": '/"><script>'})
     assert "script" not in Page(answer.text).tags
     assert "unsafe" not in answer.headers["content-security-policy"]

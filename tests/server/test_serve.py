@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.conftest import HOLDFAST, Start, add
+from tests.server.conftest import HOLDFAST, Starter, add
 
 from holdfast import __version__
 from holdfast.store import Store
 
 
-def test_status_is_open(start: Start) -> None:
+def test_status_is_open(start: Starter) -> None:
     server = start()
     answer = httpx.get(f"{server.address}/status")
     assert answer.status_code == 200
@@ -24,7 +26,7 @@ def test_status_is_open(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_asked(start: Start, number: int) -> None:
+def test_it_ends_when_asked(start: Starter, number: int) -> None:
     server = start()
     assert httpx.get(f"{server.address}/status").status_code == 200
     code, errors = server.stop(number)
@@ -33,21 +35,21 @@ def test_it_ends_when_asked(start: Start, number: int) -> None:
         httpx.get(f"{server.address}/status")
 
 
-def test_each_server_makes_its_own_token(start: Start) -> None:
+def test_each_server_makes_its_own_token(start: Starter) -> None:
     one, two = start(), start()
     assert one.token is not None
     assert len(one.token) >= 43
     assert one.token != two.token
 
 
-def test_the_token_can_be_given(start: Start) -> None:
+def test_the_token_can_be_given(start: Starter) -> None:
     server = start(HOLDFAST_TOKEN="a token of mine")
     assert server.token == "a token of mine"
     with server.client("a token of mine") as client:
         assert client.get("/v1/subjects").status_code == 200
 
 
-def test_it_sees_what_others_write(start: Start, store: Store) -> None:
+def test_it_sees_what_others_write(start: Starter, store: Store) -> None:
     server = start()
     with server.client(server.token) as client:
         assert client.get("/v1/subjects").json() == {"subjects": []}
@@ -92,7 +94,7 @@ def test_what_cannot_be_is_told(options: list[str], code: int, message: str) -> 
     assert "token:" not in done.stdout
 
 
-def test_without_a_token_on_loopback_only(start: Start) -> None:
+def test_without_a_token_on_loopback_only(start: Starter) -> None:
     server = start("--auth", "none")
     with server.client() as client:
         assert client.get("/v1/subjects").status_code == 200
@@ -105,23 +107,26 @@ def test_without_a_token_on_loopback_only(start: Start) -> None:
     assert errors.startswith("warning: no token is asked for")
 
 
-def test_a_new_store_is_made(start: Start, tmp_path: Path) -> None:
+def test_a_new_store_is_made(start: Starter, tmp_path: Path) -> None:
     server = start("--store", str(tmp_path / "new"))
     with server.client(server.token) as client:
         assert client.get("/v1/subjects").json() == {"subjects": []}
     assert (tmp_path / "new").is_dir()
 
 
-def test_the_start_for_programs() -> None:
-    import json
+def _until(lines: Iterable[str], last: str) -> Iterator[str]:
+    """The lines up to and with the last one, or to the end."""
+    for line in lines:
+        yield line
+        if line == last:
+            return
 
+
+def test_the_start_for_programs() -> None:
     with subprocess.Popen(
         [HOLDFAST, "serve", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        text = ""
-        while not text.endswith("}\n"):
-            text += process.stdout.readline()
+        text = "".join(_until(process.stdout, "}\n"))
         process.terminate()
-    document = json.loads(text)
-    assert document.keys() == {"address", "token", "store"}
+    assert json.loads(text).keys() == {"address", "token", "store"}

@@ -61,10 +61,8 @@ def command(
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
-        document = {"address": url, "token": token, "store": store.url}
-        invocation.show(document, lambda: _lines(url, token, store.url))
-        sys.stdout.flush()
-        serve(create_app(store, token, engine=str(settings["engine"])), listener)
+        app = create_app(store, token, engine=str(settings["engine"]))
+        serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
 
 
@@ -74,6 +72,8 @@ def _token(given: object) -> str:
     return given if isinstance(given, str) else secrets.token_urlsafe(32)
 
 
-def _lines(url: str, token: str | None, store: str) -> str:
-    lines = [f"holdfast is at {url}", f"store: {store}"]
-    return "\n".join([*lines, f"token: {token}"] if token else lines)
+def _tell(invocation: Invocation, url: str, token: str | None, store: str) -> None:
+    """Say where the server is. Whoever waits for these lines may use it, or stop it, at once."""
+    lines = [f"holdfast is at {url}", f"store: {store}", *([f"token: {token}"] if token else [])]
+    invocation.show({"address": url, "token": token, "store": store}, lambda: "\n".join(lines))
+    sys.stdout.flush()

@@ -25,7 +25,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.server import pages, shapes
-from holdfast.server.answers import SafeHeaders, failed
+from holdfast.server.answers import HEADERS, SafeHeaders, failed
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
@@ -200,4 +200,5 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     told = HoldfastError("the server failed to answer", hint="its log says why")
-    return failed(told, request.scope)
+    # Starlette answers faults outside of all middleware, where nobody else adds the headers.
+    return failed(told, request.scope, headers=HEADERS)

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -52,6 +52,14 @@ def address(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         # uvicorn would raise the signal again after its shutdown, and a service that ended as it
@@ -66,8 +74,11 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> None:
-    """Answer until SIGTERM or SIGINT; requests that are under way may finish."""
+def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer until SIGTERM or SIGINT; requests that are under way may finish.
+
+    `ready` is called once it answers, and once a signal ends it in good order.
+    """
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -78,4 +89,4 @@ def serve(app: ASGIApp, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    _Server(config).run(sockets=[listener])
+    _Server(config, ready).run(sockets=[listener])

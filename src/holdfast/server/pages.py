@@ -22,6 +22,7 @@ from holdfast.server.words import age, count, notes, size
 if TYPE_CHECKING:
     from holdfast.store import SubjectSummary
 
+_NUMBERS = ("Checkpoints", "Size")
 MOST_ROWS = 500  # of one page; the rest is for `holdfast log` and the JSON
 
 _FIRST_STEPS = """from holdfast import open_store
@@ -55,18 +56,25 @@ def _document(title: str, body: Markup, *, signed_in: bool = True) -> str:
     return f"<!doctype html>\n{page.html}\n"
 
 
+def _column(title: str) -> str | None:
+    return "number" if title in _NUMBERS else None
+
+
 def _table(titles: Sequence[str], rows: Iterable[Sequence[Child]]) -> Markup:
-    """A table that becomes a pile of cards on a phone; titles in capitals hold numbers."""
+    """A table that becomes a pile of cards on a phone."""
     return element(
         "table",
-        element("thead", element("tr", *(element("th", title) for title in titles))),
+        element(
+            "thead",
+            element("tr", *(element("th", title, class_=_column(title)) for title in titles)),
+        ),
         element(
             "tbody",
             *(
                 element(
                     "tr",
                     *(
-                        element("td", group(cell), data_label=title)
+                        element("td", group(cell), data_label=title, class_=_column(title))
                         for title, cell in zip(titles, row, strict=True)
                     ),
                 )

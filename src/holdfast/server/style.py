@@ -26,7 +26,7 @@ th { text-align: left; color: var(--soft); font-weight: 500; font-size: .85rem; 
 th, td { padding: .4rem .8rem .4rem 0; border-bottom: 1px solid var(--line);
   overflow-wrap: anywhere; }
 tr:last-child td { border-bottom: 0; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 code, pre, .graph { font-family: ui-monospace, monospace; font-size: .9rem; }
 pre { overflow-x: auto; background: var(--mark); border-radius: .4rem; padding: .8rem; }
 .graph { white-space: pre; color: var(--soft); line-height: 1.2; }
@@ -43,6 +43,7 @@ form.login { max-width: 26rem; margin: 15vh auto 0; display: grid; gap: .8rem; }
   table.cards tr:last-child { border-bottom: 0; }
   table.cards td { display: flex; justify-content: space-between; gap: 1rem; border: 0;
     padding: .1rem 0; text-align: right; }
+  table.cards td:empty { display: none; }
   table.cards td::before { content: attr(data-label); color: var(--soft); font-size: .85rem; }
 }
 """
