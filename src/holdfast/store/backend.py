@@ -94,6 +94,11 @@ class Backend(Protocol):
         """Let the next entry go to a new volume; raises Behind when the log has grown."""
         ...
 
+    def settle(self) -> None:
+        """Make durable what was read from the log, too: its writer may have died before its sync.
+        Nothing may be deleted because of an entry that a power loss could take back."""
+        ...
+
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
         """Publish a snapshot of the log up to `upto.seq`."""
         ...

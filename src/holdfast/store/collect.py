@@ -139,6 +139,7 @@ class _Collector:
         """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
         store = self._store
         now = store.refresh()
+        store.backend.settle()
         alive = store.backend.active_nonces()
         oldest = store.backend.oldest_hold()
         live = now.live_volumes()

@@ -19,12 +19,12 @@ Sync = Literal[
     "segment data",
     "segment name",
     "entry",
+    "log tail",
+    "log names",
     "pack data",
     "pack name",
     "snapshot data",
-    "snapshot name",
 ]
-Published = Literal["marker", "segment", "pack", "snapshot"]
 
 
 class Disk:
@@ -41,19 +41,3 @@ class Disk:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-    def publish(self, fd: int, draft: Path, final: Path, what: Published) -> None:
-        """Give a finished file its name: bytes durable, renamed, name durable."""
-        # Literal types cannot be built from parts; the table keeps them checked.
-        data, name = _PUBLISH[what]
-        self.sync_file(fd, data)
-        draft.rename(final)
-        self.sync_directory(final.parent, name)
-
-
-_PUBLISH: dict[Published, tuple[Sync, Sync]] = {
-    "marker": ("marker data", "marker name"),
-    "segment": ("segment data", "segment name"),
-    "pack": ("pack data", "pack name"),
-    "snapshot": ("snapshot data", "snapshot name"),
-}

@@ -12,6 +12,7 @@ import re
 import secrets
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
@@ -41,8 +42,13 @@ class LocalHold:
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(fd)
+            try:
+                # Whoever may come later finds the file unlocked and removes it, so an error here
+                # must not turn finished work into failed work.
+                with suppress(OSError):
+                    self._path.unlink()
+            finally:
+                os.close(fd)
 
     def _forget_in_child(self) -> None:
         # Closing a copy leaves the parent's lock in force; the file itself is the parent's.

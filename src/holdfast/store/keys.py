@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ UNSIGNED = bytes(ID_SIZE)
 NO_MAC = bytes(32)
 _SIGNING = "holdfast store v1 signing"
 _KEY_ID = "holdfast store v1 key id"
+_YOUNG = 300.0  # seconds after which any file system has written a name back
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,9 @@ def _read_or_make(path: Path, disk: Disk) -> Key:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_new(path, Key.generate(), disk)
+        elif time.time() - path.stat().st_ctime < _YOUNG:
+            # Whoever made it may have died before its name was safe, and we are about to rely on it.
+            disk.sync_directory(path.parent, "key name")
     except FileExistsError:
         return _read(path)  # another process made it first
     except OSError as error:

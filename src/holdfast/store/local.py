@@ -55,14 +55,18 @@ class LocalPack:
 
     def publish(self) -> None:
         try:
-            self._backend.disk.publish(self._fd, self._draft, self._final, "pack")
+            disk = self._backend.disk
+            disk.sync_file(self._fd, "pack data")
+            self._draft.rename(self._final)
+            disk.sync_directory(self._final.parent, "pack name")
         except OSError as error:
             raise from_os_error(error, "writing a pack") from error
         self._close()
 
     def discard(self) -> None:
         if self._fd >= 0:
-            self._draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._draft.unlink()  # what stays is swept up when its writer's hold is gone
             self._close()
 
     def _close(self) -> None:
@@ -116,6 +120,10 @@ class LocalBackend:
         with self._lock, _Saying("writing the log"):
             self._log.seal()
 
+    def settle(self) -> None:
+        with self._lock, _Saying("writing the log"):
+            self._log.settle()
+
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
         with self._lock, _Saying("compacting the log"):
             self._log.compact(upto, frames)
@@ -125,7 +133,7 @@ class LocalBackend:
         if oldest is not None and oldest < before:
             return 0
         with self._lock, _Saying("trimming the log"):
-            return self._log.trim(needed)
+            return self._log.trim(before, needed)
 
     # -- volumes
 
@@ -271,7 +279,7 @@ class LocalBackend:
             for folder in _FOLDERS:
                 (self.root / folder).mkdir(exist_ok=True)
             self.disk.sync_directory(self.root, "layout")
-            self.disk.sync_directory(self.root.parent, "layout")
+            self.disk.sync_way(self.root)
             self._write_marker()
         except OSError as error:
             raise from_os_error(error, f"making a store at {self.root}") from error
@@ -283,7 +291,9 @@ class LocalBackend:
                 hint="give a directory; `holdfast import` reads exported files",
             )
         if self.root.is_dir():
-            strange = sorted(p.name for p in self.root.iterdir() if p.name not in _FOLDERS)
+            # The marker is there when another process makes the same store at this moment.
+            expected = {*_FOLDERS, MARKER}
+            strange = sorted(p.name for p in self.root.iterdir() if p.name not in expected)
             if strange:
                 raise Denied(
                     f"{self.root} is not empty and not a store (it has {strange[0]!r})",
@@ -309,14 +319,16 @@ class LocalBackend:
             os.link(draft, self.root / MARKER)
         except FileExistsError:
             pass  # another process made the same store at the same moment; theirs is as good
-        finally:
-            draft.unlink()
         self.disk.sync_directory(self.root, "marker name")
+        draft.unlink()
 
     def _read_marker(self) -> str:
         path = self.root / MARKER
         try:
             data = path.read_bytes()
+            if path.stat().st_nlink > 1:
+                # Its maker has not finished, or never will: see to it that the name lasts.
+                self.disk.sync_directory(self.root, "marker name")
         except OSError as error:
             raise from_os_error(error, "opening the store") from error
         try:

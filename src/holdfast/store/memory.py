@@ -100,6 +100,9 @@ class MemoryBackend:
         with self._lock:
             self._segment = b""
 
+    def settle(self) -> None:
+        """Memory is as durable as it gets."""
+
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
         with self._lock:
             self._snapshot = (upto.seq, list(frames))

@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.model.errors import Conflict, Corrupt, from_os_error
 from holdfast.store import frames as framing
 from holdfast.store.backend import Behind, Tail
-from holdfast.store.disk import Disk
+from holdfast.store.disk import Disk, Sync
 from holdfast.store.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
@@ -133,10 +133,11 @@ class LocalLog:
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
         name = secrets.token_bytes(framing.NAME_SIZE)
         final = self._folder / f"{upto.seq:016x}-{name.hex()}.snap"
-        self._publish(final, framing.encode_snapshot(name, upto, frames), snapshot=True)
+        self._publish(final, framing.encode_snapshot(name, upto, frames), "snapshot data")
 
     def trim(self, needed: Set[bytes]) -> int:
-        """Delete what the newest snapshot covers, except the volumes in `needed`."""
+        """Delete what the newest snapshot covers, except the volumes in `needed`. The snapshot's
+        name must have been settled: it may be the work of a collector that died."""
         freed = 0
         with self._locked():
             files = self.files()
@@ -263,16 +264,33 @@ class LocalLog:
         name = secrets.token_bytes(framing.NAME_SIZE)
         path = self._folder / f"{seq:016x}-{name.hex()}.log"
         head = framing.file_head(framing.LOG_MAGIC, seq, name)
-        self._publish(path, head, snapshot=False)
+        # A dead writer's last entry in the segment before may not be on the disk yet, and what
+        # follows in the new one builds on it.
+        self.settle()
+        self._publish(path, head, "segment data")
         return path, len(head)
 
-    def _publish(self, final: Path, data: bytes, *, snapshot: bool) -> None:
+    def settle(self) -> None:
+        """Sync the newest segments and the names: what was read may be somebody's unsynced work."""
+        segments = [file for file in self.files() if not file.is_snapshot]
+        newest = max((file.seq for file in segments), default=0)
+        for file in segments:
+            if file.seq == newest or file.path == self._position.path:
+                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    self._disk.sync_file(fd, "log tail")
+                finally:
+                    os.close(fd)
+        self._disk.sync_directory(self._folder, "log names")
+
+    def _publish(self, final: Path, data: bytes, what: Sync) -> None:
         draft = self._tmp / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 write_all(fd, data, 0)
-                self._disk.publish(fd, draft, final, "snapshot" if snapshot else "segment")
+                self._disk.sync_file(fd, what)
+                draft.rename(final)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -284,6 +302,9 @@ class LocalLog:
         try:
             write_all(fd, data, offset)
             self._disk.sync_file(fd, "entry")
+            if offset == framing.FILE_HEAD_SIZE:
+                # The first entry makes the segment's name matter, whoever gave it that name.
+                self._disk.sync_directory(self._folder, "segment name")
         except BaseException as error:
             # Nobody was told of this entry. After a failed sync nothing certain is known of the
             # file's end, so it is not written to again.
