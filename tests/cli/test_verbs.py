@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run, fill
 
+from holdfast.state import StateManager
 from holdfast.store import open_store
 
 
@@ -56,6 +57,21 @@ def test_a_store_that_is_named_must_exist(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 3
     assert "missing" in outcome.err
     assert not (tmp_path / "missing").exists()
+
+
+def test_list_finds_states_that_are_files(run: Run, tmp_path: Path) -> None:
+    assert run("list", "--files").err == "no states are kept as files\n"
+    StateManager("one").checkpoint("in the home")
+    other = StateManager("two", directory=tmp_path / "elsewhere")
+    other.set_state("current_stage", "late")
+    made = other.checkpoint("somewhere else")
+    lines = run("list", "--files").out.splitlines()
+    assert [line.split()[1] for line in lines] == ["SUBJECT", "state/two", "state/one"]
+    assert str(made.path) in lines[1]
+    (found,) = run("list", "state/two", "--files", "--json").json["files"]
+    assert (found["id"], found["stage"], found["file"]) == (made.id, "late", str(made.path))
+    assert run("list", "--files", "--limit", "1", "--json").json["files"] == [found]
+    assert run("list", "--files", "--kind", "session", "--json").json == {"files": []}
 
 
 # show

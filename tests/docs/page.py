@@ -2,10 +2,9 @@
 
     python page.py PAGE.md
 
-Python blocks share one namespace and may await; console blocks run their `$` lines and compare
-what comes out with what the page shows, where `...` stands for anything, and an id, an age, a
-size or a date for any other. The test runs this in a process of its own, in a directory and a home of its
-own.
+Python blocks share one namespace and may await. Console blocks run their `$` lines and compare
+what comes out with what the page shows, where `...` stands for anything, and an id, an age, a size
+or a date for any other. The test runs this in a process, a directory and a home of its own.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.cli.main import main
 from holdfast.server import shapes
+from holdfast.state import StateManager
 from holdfast.store import open_store
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md").read_text("utf-8")
@@ -49,11 +50,13 @@ def ids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
                 draft.put("value", {"number": number}, split="structure")
                 made.append(draft.commit().id)
         store.fork(made[0], "copy")
+    StateManager("kept-in-a-file").checkpoint()
     return made
 
 
 COMMANDS = [
     "list",
+    "list --files",
     "show state/demo",
     "log state/demo",
     "log state/copy",

@@ -6,29 +6,42 @@ import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.reference import complete_subject
-from holdfast.model.subject import KINDS, Kind
+from holdfast.model.subject import KINDS, Kind, Subject
 
 
 @click.command("list")
 @click.argument("subject", required=False, shell_complete=complete_subject)
 @click.option("--kind", type=click.Choice(KINDS), help="Only subjects of this kind.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--files", is_flag=True, help="List states that are kept as files instead.")
 @click.pass_obj
 def command(
-    invocation: Invocation, subject: str | None, kind: Kind | None, limit: int | None
+    invocation: Invocation,
+    subject: str | None,
+    kind: Kind | None,
+    limit: int | None,
+    files: bool,
 ) -> None:
     """List checkpoints, newest first.
 
     With SUBJECT (kind/name), only its checkpoints.
     """
+    wanted = Subject.parse(subject) if subject else None
+    if files:
+        _list_files(invocation, wanted, kind, limit)
+    else:
+        _list_store(invocation, wanted, kind, limit)
+
+
+def _list_store(
+    invocation: Invocation, wanted: Subject | None, kind: Kind | None, limit: int | None
+) -> None:
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
     from holdfast.cli.table import table
     from holdfast.model.errors import NotFound
     from holdfast.model.moment import now
-    from holdfast.model.subject import Subject
     from holdfast.server import shapes
 
-    wanted = Subject.parse(subject) if subject else None
     with invocation.store() as store:
         found = store.list(subject=wanted, kind=kind, limit=limit)
         heads = {each.head.id for each in store.subjects() if each.head}
@@ -45,4 +58,19 @@ def command(
         ),
     )
     if not found:
-        invocation.tell(f"no checkpoints in {place}")
+        invocation.tell(f"no checkpoints in {place}; `--files` lists states kept as files")
+
+
+def _list_files(
+    invocation: Invocation, wanted: Subject | None, kind: Kind | None, limit: int | None
+) -> None:
+    from holdfast.cli import files
+
+    found = [
+        each
+        for each in files.find(invocation.environ)
+        if kind in (None, "state") and wanted in (None, Subject("state", each.session_id))
+    ][:limit]
+    invocation.show({"files": [files.shape(each) for each in found]}, lambda: files.page(found))
+    if not found:
+        invocation.tell("no states are kept as files")
