@@ -428,3 +428,118 @@ async def test_secrets_are_left_out_and_reported(session: Session, store, monkey
 async def test_ordinary_names_are_kept(session: Session, name: str) -> None:
     report = await round_trip(session, f"{name} = 'ordinary text'")
     assert report[name].outcome == "exact"
+
+
+# -- never silently wrong ------------------------------------------------------------------
+
+
+async def test_what_cannot_be_read_back_is_not_called_exact(session: Session) -> None:
+    report = await round_trip(
+        session,
+        "class E(Exception):\n    def __init__(self, a, b): super().__init__(a)\n"
+        "class Dies:\n    def __reduce__(self): return __import__('os')._exit, (3,)\n"
+        "rows = [1]\nerror = E(1, 2)\nheld = [rows, E(1, 2)]\ndies = Dies()\nalso = [rows]",
+    )
+    assert report["error"].outcome == report["held"].outcome == "placeholder"
+    assert "missing 1 required positional argument" in report["error"].reason
+    assert "did not come to an end" in report["dies"].reason
+    assert report["rows"].outcome == report["also"].outcome == "exact"
+    assert await run(session, "also[0] is rows") is True
+
+
+async def test_views_stay_views(session: Session) -> None:
+    await round_trip(
+        session,
+        "import numpy as np\na = np.arange(20.0).reshape(4, 5)\nrow, column = a[1], a[:, 2]\n"
+        "back = a[::-1, ::2]\nf = np.asfortranarray(np.ones((3, 4)))\npart = f[1:, 1:]\n"
+        "frozen = a[0]\nfrozen.flags.writeable = False\nalone = np.arange(3)",
+    )
+    assert await run(
+        session,
+        "a[1, 2] = 99\nf[2, 3] = 7\n"
+        "[float(row[2]), float(column[1]), float(back[2, 1]), float(part[1, 2]),"
+        " back.strides[0] < 0,"
+        " frozen.flags.writeable, np.shares_memory(row, column), alone.flags.owndata]",
+    ) == [99.0, 99.0, 99.0, 7.0, True, False, True, True]
+
+
+async def test_the_namespace_itself(session: Session) -> None:
+    await round_trip(session, "everything = globals()\nimport __main__ as me\nx = 1")
+    assert await run(session, "[everything is globals(), me.x, me.everything is everything]") == [
+        True,
+        1,
+        True,
+    ]
+
+
+async def test_definitions_that_change_data_when_they_run(session: Session) -> None:
+    await round_trip(
+        session,
+        "found, names = [], []\n"
+        "def register(cls):\n    found.append(cls)\n    names.append(cls.__name__)\n"
+        "    return cls\n"
+        "@register\nclass A: pass\n"
+        "def note(cls):\n    names.append('noted')\n    return cls\n"
+        "@note\nclass B: pass\n"
+        "class Base:\n    plugins = []\n"
+        "    def __init_subclass__(cls): Base.plugins.append(cls)\n"
+        "class P1(Base): pass\nclass P2(Base): pass",
+    )
+    assert await run(
+        session,
+        "[found == [A], names, Base.plugins == [P1, P2], [c.__name__ for c in Base.plugins]]",
+    ) == [True, ["A", "noted"], True, ["P1", "P2"]]
+
+
+@pytest.mark.parametrize(
+    ("make_it", "kind"),
+    [
+        ("(i for i in 'ab')", "generator"),
+        ("__import__('socket').socket()", "socket"),
+        ("open('/dev/null')", "TextIOWrapper"),
+        ("__import__('weakref').ref(type('T', (), {}))", "ReferenceType"),
+        ("__import__('contextvars').ContextVar('c')", "ContextVar"),
+        ("__import__('sys')._getframe()", "frame"),
+        ("(lambda l: (l.acquire(), l)[1])(__import__('threading').Lock())", "lock"),
+    ],
+)
+async def test_what_cannot_come_back_says_so(session: Session, make_it: str, kind: str) -> None:
+    report = await round_trip(session, f"thing = {make_it}\nneighbour = 1")
+    assert report["thing"].outcome == "placeholder"
+    assert report["neighbour"].outcome == "exact"
+    assert kind in str(await run(session, "thing"))
+
+
+@pytest.mark.parametrize(
+    ("make_it", "check"),
+    [
+        ("__import__('functools').partial(int, base=2)", "thing('101') == 5"),
+        ("[].append", "thing.__self__ == []"),
+        ("iter([1, 2, 3])", "list(thing) == [1, 2, 3]"),
+        ("__import__('io').StringIO('text')", "thing.read() == 'text'"),
+        ("__import__('threading').Lock()", "thing.acquire(blocking=False)"),
+        ("__import__('threading').Event()", "not thing.is_set()"),
+        ("__import__('logging').getLogger('x.y')", "thing.name == 'x.y'"),
+        ("__import__('re').compile('a(.)')", "thing.match('ab').group(1) == 'b'"),
+        ("ValueError('no')", "thing.args == ('no',)"),
+        ("__import__('random').Random(3)", "thing.random() == type(thing)(3).random()"),
+        ("__import__('itertools').count(5)", "next(thing) == 5"),
+        ("bytearray(b'x')", "thing == b'x'"),
+        ("__import__('types').SimpleNamespace(a=1)", "thing.a == 1"),
+        ("len", "thing is len"),
+        ("int", "thing is int"),
+        ("...", "thing is ..."),
+        ("NotImplemented", "thing is NotImplemented"),
+        ("range(3)", "thing == range(3)"),
+        ("{}.keys()", "list(thing) == []"),
+        ("__import__('sys').stdout", "thing is __import__('sys').stdout"),
+        ("__import__('collections').OrderedDict(a=1)", "list(thing) == ['a']"),
+        ("__import__('collections').defaultdict(list, a=[1])", "thing['new'] == []"),
+        ("list[int]", "thing == list[int]"),
+        ("property(lambda self: 1)", "thing.fget(None) == 1"),
+    ],
+)  # fmt: skip
+async def test_what_comes_back(session: Session, make_it: str, check: str) -> None:
+    report = await round_trip(session, f"thing = {make_it}")
+    assert report["thing"].outcome in ("exact", "rebuilt"), report["thing"]
+    assert await run(session, check) is True

@@ -19,8 +19,9 @@ from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.grouping import shared_groups
 from holdfast.session.worker.inventory import Inventory
-from holdfast.session.worker.pickler import Attempt, Surroundings, pickle_record
+from holdfast.session.worker.pickler import Attempt, Scope, Surroundings, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.proof import Living, failures
 from holdfast.session.worker.runner import type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
@@ -101,7 +102,8 @@ class Capture:
             elif secret(name, value):
                 self._secret(name)
             else:
-                units.append(Unit(NAME + name, value))
+                own = value is self._namespace  # `everything = globals()`
+                units.append(Unit(NAME + name, Scope("__main__") if own else value))
         units += [Unit(DEFINITION + label, state) for label, state in self._found.states.items()]
         attempts: list[tuple[Unit, Attempt]] = []
         for unit in units:
@@ -112,8 +114,19 @@ class Capture:
                 self._lower(unit, attempt.pickler.holes[-1].reason)
             else:
                 attempts.append((unit, attempt))
+        attempts = self._proven(attempts)
         for group in self._groups([attempt for _, attempt in attempts]):
             self._group([attempts[index] for index in group])
+
+    def _proven(self, attempts: list[tuple[Unit, Attempt]]) -> list[tuple[Unit, Attempt]]:
+        """Those that can be read back; the others go to a lower tier, with the reason."""
+        unsure = [index for index, (_, attempt) in enumerate(attempts) if attempt.pickler.unsure]
+        living = Living(self._namespace, self._around.codes, self._found.objects)
+        found = failures([attempts[index][1].data for index in unsure], living)
+        reasons = {unsure[index]: reason for index, reason in found.items()}
+        for index, reason in reasons.items():
+            self._lower(attempts[index][0], f"it cannot be read back: {reason}")
+        return [attempt for index, attempt in enumerate(attempts) if index not in reasons]
 
     def _groups(self, attempts: list[Attempt]) -> list[list[int]]:
         if len(attempts) < 2:

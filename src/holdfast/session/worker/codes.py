@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple
 
 from holdfast.session.worker.cells import CellLog
+
+_COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>\.(?:<locals>\.)?")
 
 
 class Place(NamedTuple):
@@ -60,7 +63,7 @@ class CodeIndex:
         block = number and self._cells.block_of(number, code.co_firstlineno)
         if not number or not block:
             return None
-        key = code.co_qualname, code.co_firstlineno
+        key = _key(code)
         for index, found in enumerate(self._table(number, *block).get(key, [])):
             if _shape(found) == _shape(code):
                 return Place(number, *block, *key, index)
@@ -77,7 +80,7 @@ class CodeIndex:
             top = compile(text, cell.filename, "exec", flags, dont_inherit=True)
             table = self._compiled[number, first] = {}
             for code in nested(top):
-                table.setdefault((code.co_qualname, code.co_firstlineno), []).append(code)
+                table.setdefault(_key(code), []).append(code)
         return table
 
 
@@ -87,6 +90,11 @@ def nested(code: CodeType) -> Iterator[CodeType]:
         if isinstance(constant, CodeType):
             yield constant
             yield from nested(constant)
+
+
+def _key(code: CodeType) -> tuple[str, int]:
+    """Name and line. Python 3.12 and later have no code objects for most comprehensions."""
+    return _COMPREHENSION.sub("", code.co_qualname), code.co_firstlineno
 
 
 def _shape(code: CodeType) -> tuple[object, ...]:

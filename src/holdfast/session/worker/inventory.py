@@ -30,6 +30,7 @@ class Inventory:
     imports: tuple[Import, ...] = ()
     definitions: list[Definition] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
+    objects: dict[str, object] = field(default_factory=dict)  # by label
     states: dict[str, dict[str, object]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     hidden: dict[int, str] = field(default_factory=dict)
@@ -95,6 +96,7 @@ def _imports(modules: dict[str, list[str]], ran: dict[str, str]) -> tuple[Import
 def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> None:
     site = event.site
     found.labels[id(made)] = event.label
+    found.objects[event.label] = made
     found.definitions.append(
         Definition(
             label=event.label, kind="class", name=site.name, names=tuple(names),
@@ -110,6 +112,7 @@ def _add_function(
     found: Inventory, label: str, made: FunctionType, place: Place, names: list[str]
 ) -> None:
     found.labels[id(made)] = label
+    found.objects[label] = made
     found.definitions.append(
         Definition(
             label=label, kind="function", name=names[0], names=tuple(names),

@@ -27,7 +27,10 @@ from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secre
 # `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
 Reduction = Any
 
+# Their types load what they dump, and loading gigabytes of them back would only take time.
+_LIBRARIES = {*sys.stdlib_module_names, "numpy", "pandas", "polars", "pyarrow", "sklearn", "torch"}
 DEEP = 10_000  # recursion limit for the second attempt at a deep object
+_WRAPPED = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 
 
@@ -78,6 +81,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.secrets: list[str] = []
         self.notes: list[str] = []
         self.portable = True
+        self.unsure = False  # whether reading it back runs code that may refuse
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
@@ -86,6 +90,8 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return special(self, obj)
         if issubclass(kind, type):
             return self._reference(obj) or super().reducer_override(obj)
+        if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+            return self._array(obj, kind)
         if issubclass(kind, Placeholder):
             name, reason, _, _ = describe(obj)
             return self._hole(obj, name, reason)
@@ -97,6 +103,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
         except Exception as error:  # noqa: BLE001  # user code; the hole says what it was
             return self._hole(obj, type_name(obj), _reason(error))
+        self.unsure = self.unsure or not _trusted(kind)
         if isinstance(reduced, str) and not _reachable(obj, reduced):
             return self._hole(obj, type_name(obj), f"it cannot be found as {reduced}")
         return reduced
@@ -124,7 +131,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             module = sys.modules.get(name) if isinstance(name, str) else None
             if module is None or module.__dict__ is not scope:
                 return reduced  # its globals belong to no module: cloudpickle's copy has to do
-        arguments = (obj.__code__, _Scope(str(name)), obj.__name__, obj.__closure__)
+        arguments = (obj.__code__, Scope(str(name)), obj.__name__, obj.__closure__)
         state = function_state(obj)
         return rebuild.function, arguments, state or None, None, None, rebuild.set_function
 
@@ -169,7 +176,31 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.notes.append(f"the cache of {obj.__wrapped__.__name__} starts empty")
         parameters = obj.cache_parameters()
         arguments = (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
-        return rebuild.cached, arguments, vars(obj)
+        # `cache_parameters` and what `functools.wraps` copies are made anew.
+        own = {k: v for k, v in vars(obj).items() if k not in _WRAPPED}
+        return rebuild.cached, arguments, own or None
+
+    def _array(self, obj: Any, kind: type) -> Reduction:
+        """A view goes together with the array that owns its memory, so that it stays a view."""
+        root = obj
+        while type(root.base) is kind:
+            root = root.base
+        if root is obj:
+            # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and
+            # then `resize` fails.
+            return obj.__reduce__()
+        if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
+            self.notes.append("a view of an array comes back as a copy")
+            return obj.__reduce__()
+        offset = obj.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
+        return rebuild.view, (root, *place)
+
+    def _memory(self, obj: memoryview) -> Reduction:
+        self.notes.append("a memoryview comes back over a copy of its bytes")
+        if obj.format != "B" or obj.ndim != 1:
+            return self._hole(obj, "memoryview", "only views of single bytes are brought back")
+        return memoryview, (obj.tobytes() if obj.readonly else bytearray(obj),)
 
     def _hole(self, obj: object, name: str, reason: str) -> Reduction:
         self.holes.append(Hole(id(obj), name, reason))
@@ -198,7 +229,7 @@ class SecretPickler(RecordPickler):
         return None
 
 
-class _Scope:
+class Scope:
     """A function's globals inside a pickle: named, never copied."""
 
     def __init__(self, module: str) -> None:
@@ -206,6 +237,15 @@ class _Scope:
 
     def __reduce__(self) -> Reduction:
         return rebuild.namespace, (self.module,)
+
+
+@functools.cache
+def _trusted(kind: type) -> bool:
+    """Whether instances are known to load what they dump: plain objects and known libraries."""
+    if kind.__module__.partition(".")[0] in _LIBRARIES:
+        return True
+    names = ("__reduce_ex__", "__reduce__", "__setstate__", "__new__")
+    return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
 
 
 def function_state(function: FunctionType) -> dict[str, object]:
@@ -249,6 +289,7 @@ _SPECIAL: dict[type, Callable[[RecordPickler, Any], Reduction]] = {
     _LOCK: RecordPickler._lock,
     _RLOCK: RecordPickler._rlock,
     io.TextIOWrapper: RecordPickler._file,
+    memoryview: RecordPickler._memory,
     type(functools.lru_cache(len)): RecordPickler._cache,
 }
 # Found by name in their modules: the pickler's own way is safe and quick.

@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from holdfast.session.worker.placeholder import Placeholder
 
@@ -77,3 +77,14 @@ def module(name: str) -> ModuleType:
 def cached(function: Callable[..., object], maxsize: int | None, typed: bool) -> object:
     """A function with an empty `lru_cache`: the entries cannot be read from outside."""
     return functools.lru_cache(maxsize, typed)(function)
+
+
+# `Any`: numpy is the user's choice, so it is not imported for its types.
+def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable: bool) -> Any:
+    """A view of the array that owns the memory."""
+    import numpy
+
+    buffer = root if root.flags.c_contiguous else root.T
+    made = numpy.ndarray(shape, dtype, buffer, offset, strides)
+    made.flags.writeable = writeable
+    return made

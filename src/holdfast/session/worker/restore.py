@@ -1,11 +1,14 @@
 """Bringing a checkpoint back: imports, definitions in the order in which they ran, then data.
 
-What something needs while it is being rebuilt is rebuilt first. One item that cannot be
-brought back becomes a placeholder and costs nothing else.
+What a class needs while it is executed is loaded before, for that purpose only: executing
+it may change such data (a decorator that registers, `__init_subclass__`), so in the end every
+record is loaded from its bytes again. One item that cannot be brought back becomes a
+placeholder and costs nothing else.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import importlib
 import platform
@@ -63,8 +66,8 @@ class Restore:
         self._captured = {item.name: item for item in captured.items} if captured else {}
         self.lost: dict[str, str] = {}  # labels of definitions that could not be made, and why
         self._made: dict[str, object] = {}
-        self._early: dict[str, tuple[object, list[str]]] = {}
-        self._loaded: set[int] = set()
+        self._ahead: set[int] = set()  # records loaded ahead of their time
+        self._undecorated: set[str] = set()
         self._items: dict[str, ItemReport] = {}
         self._final: dict[str, object] = {}
 
@@ -103,11 +106,13 @@ class Restore:
         if label.startswith("d"):
             site = Site(entry.kind, entry.name, entry.cell, entry.first, entry.last)
             self._definitions.adopt(label, site, made)
+        before = self._captured.get(entry.names[0]) if entry.names else None
+        reason = before.reason if before is not None else "from its source"
+        if label in self._undecorated:
+            reason += "; its decorators were not run again"
         for name in entry.names:
             self._bind(name, made)
-            self._item(name, "rebuilt", "from its source", "source")
-        if label in self._early:
-            self._set_state(label, *self._early.pop(label))
+            self._item(name, "rebuilt", reason, "source")
         return made
 
     def code(self, place: Place) -> CodeType:
@@ -128,8 +133,24 @@ class Restore:
         if line[:1] in " \t":
             # It stood inside another statement, so there is a line before it.
             text = "\n" * (entry.first - 2) + "if True:\n" + line
-        code = compile(text, cell.filename, "exec", cell.flags, dont_inherit=True)
+        tree = ast.parse(text, cell.filename)
+        try:
+            return self._defined(entry, tree, cell)
+        except NameError:
+            # Its decorator needs data in which the class itself is found. Such a decorator
+            # registers the class, and what it did is in that data.
+            node = tree.body[0] if isinstance(tree.body[0], ast.ClassDef) else tree.body[0].body[0]  # type: ignore[attr-defined]
+            if not isinstance(node, ast.ClassDef) or not node.decorator_list:
+                raise
+            node.decorator_list.clear()
+            self._undecorated.add(entry.label)
+            return self._defined(entry, tree, cell)
+
+    def _defined(self, entry: Definition, tree: ast.Module, cell: layout.Cell) -> object:
+        code = compile(tree, cell.filename, "exec", cell.flags, dont_inherit=True)
         self._prepare(code, {entry.label})
+        if entry.label in self._made:
+            return self._made[entry.label]  # something that was prepared needed it, too
         before = self.namespace.get(entry.name)
         for _ in range(len(self._record_of) + 1):
             try:
@@ -163,8 +184,9 @@ class Restore:
             return False  # it comes later in the order, or is being made at this moment
         if entry is not None:
             record = record or self._record_of.get(DEFINITION + entry.label)
-        if record is None or id(record) in self._loaded:
+        if record is None or id(record) in self._ahead:
             return False
+        self._ahead.add(id(record))
         self._load(record)
         return name in self.namespace
 
@@ -190,9 +212,6 @@ class Restore:
             self._item(name, "rebuilt", f"import {entry.module}", "source")
 
     def _load(self, record: Record) -> None:
-        if id(record) in self._loaded:
-            return
-        self._loaded.add(id(record))
         if record.tier == "secret":
             self._secret(record)
             return
@@ -230,9 +249,7 @@ class Restore:
 
     def _set_state(self, label: str, state: object, problems: list[str]) -> None:
         if label not in self._made:
-            # Loaded because its own definition needs something in the same record.
-            self._early[label] = (state, problems)
-            return
+            return  # loaded ahead of its definition; it is loaded again after it
         made, entry = self._made[label], self._by_label.get(label)
         found = list(problems)
         if isinstance(state, dict) and isinstance(made, FunctionType):
@@ -242,7 +259,9 @@ class Restore:
         elif isinstance(state, Placeholder):
             found.append("what its source does not say is lost")
         for name in entry.names if entry is not None and found else ():
-            self._item(name, "rebuilt", "; ".join(["from its source", *found]), "source")
+            before = self._items[name]
+            reason = "; ".join(dict.fromkeys([*before.reason.split("; "), *found]))
+            self._item(name, before.outcome, reason, "source")
 
     def _secret(self, record: Record) -> None:
         for member in record.members:

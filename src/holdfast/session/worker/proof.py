@@ -1,0 +1,102 @@
+"""Proving records: some objects can be dumped but not loaded, and only loading them tells.
+
+It happens in a forked child, so that nothing the loading does reaches the session.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import CodeType
+
+from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.unpickler import RecordUnpickler
+
+DEADLINE = 20.0
+
+
+class Living:
+    """The session as it is, for records that refer to it."""
+
+    def __init__(
+        self, namespace: dict[str, object], codes: CodeIndex, definitions: Mapping[str, object]
+    ) -> None:
+        self.namespace = namespace
+        self.secrets: Mapping[str, str] = {}
+        self.lost: dict[str, str] = {}
+        self._codes = codes
+        self._definitions = definitions
+
+    def definition(self, label: str) -> object:
+        return self._definitions[label]
+
+    def code(self, place: Place) -> CodeType:
+        return self._codes.find(place)
+
+
+def failures(records: Sequence[bytes], session: Living) -> dict[int, str]:
+    """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
+    if not records or threading.active_count() > 1:
+        return {}
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _load_all(records, session, write)
+    os.close(write)
+    try:
+        said = _read(read)
+    finally:
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    found: dict[int, str] = {}
+    for line in said.splitlines():
+        index, reason = json.loads(line)
+        if reason:
+            found[index] = reason
+        else:
+            found.pop(index, None)
+    # A record that was begun and never ended took the child, or its time, with it.
+    return found
+
+
+def _load_all(records: Sequence[bytes], session: Living, write: int) -> None:
+    gc.disable()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    try:
+        for index, data in enumerate(records):
+            os.write(write, _line(index, "loading it did not come to an end"))
+            try:
+                RecordUnpickler(data, session, bytecode=True).load()
+            except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
+                os.write(write, _line(index, f"{type(error).__name__}: {error}"[:500]))
+            else:
+                os.write(write, _line(index, ""))
+    finally:
+        os._exit(0)
+
+
+def _line(index: int, reason: str) -> bytes:
+    return json.dumps([index, reason]).encode() + b"\n"
+
+
+def _read(fd: int) -> str:
+    data = bytearray()
+    end = time.monotonic() + DEADLINE
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([fd], [], [], left)[0]:
+            break
+        piece = os.read(fd, 1 << 16)
+        if not piece:
+            break
+        data += piece
+    text, _, _ = bytes(data).rpartition(b"\n")
+    return text.decode()

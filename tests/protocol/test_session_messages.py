@@ -1,0 +1,74 @@
+"""Session messages: names of the spec, round trips, and what a host refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import Corrupt
+from holdfast.protocol import session_messages as messages
+from holdfast.protocol.session_messages import (
+    CheckpointMessage,
+    ErrorMessage,
+    ExecuteMessage,
+    ReadyMessage,
+    ResultMessage,
+    decode_host,
+    decode_worker,
+    frame,
+)
+
+
+def all_messages() -> dict[str, type[messages.Message]]:
+    return {cls.__name__: cls for cls in messages.Message.__subclasses__()}
+
+
+def test_the_spec_lists_every_message_and_its_fields(repository: Path) -> None:
+    spec = (repository / "spec" / "session-v1.md").read_text()
+    rows = re.findall(r"^\| `(\w+Message)` \| [^|]+ \| (.*) \|$", spec, re.MULTILINE)
+    assert {name for name, _ in rows} == set(all_messages())
+    for name, fields in rows:
+        named = set(re.findall(r"`(\w+)`", fields.split("(")[0] + fields.partition(")")[2]))
+        assert named == {field.name for field in msgspec.structs.fields(all_messages()[name])}, name
+
+
+def test_round_trip() -> None:
+    message = ExecuteMessage(execution_id=3, code="1 + 1")
+    assert decode_host(frame(message)[4:]) == message
+    result = ResultMessage(
+        execution_id=3,
+        execution_count=1,
+        duration=0.5,
+        error=ErrorMessage(error_type="ValueError", message="no"),
+    )
+    assert decode_worker(frame(result)[4:]) == result
+
+
+def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
+    raw = msgspec.msgpack.encode({"type": "CheckpointMessage", "request_id": 1, "later": [1]})
+    assert decode_host(raw) == CheckpointMessage(request_id=1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff\xff",
+        msgspec.msgpack.encode({"type": "Nothing"}),
+        msgspec.msgpack.encode({"type": "ReadyMessage", "pid": "text", "python": "3"}),
+        msgspec.msgpack.encode([1, 2]),
+        frame(ExecuteMessage(execution_id=1, code=""))[4:],  # a worker does not say this
+        b"\x81\xa4type" * 50,
+    ],
+)
+def test_a_host_refuses_what_no_worker_says(payload: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_worker(payload)
+
+
+def test_a_worker_refuses_what_no_host_says() -> None:
+    with pytest.raises(Corrupt):
+        decode_host(frame(ReadyMessage(pid=1, python="3.11"))[4:])

@@ -1,0 +1,83 @@
+"""The blocking session: the same members, derived by rule, served between calls."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import time
+
+import pytest
+
+from holdfast import sync
+from holdfast.model.errors import NotFound
+from holdfast.session import Session
+from holdfast.store import open_store
+
+
+def test_the_whole_cycle() -> None:
+    store = open_store("memory://")
+    with sync.Session(name="plain", store=store) as session:
+        assert session.execute("x = 1\nx + 1").value == 2
+        cp = session.checkpoint(reason="one")
+        session.execute("x = 5")
+        other = session.fork("copy")
+        assert isinstance(other, sync.Session)
+        assert other.execute("x").value == 5
+        other.shutdown()
+        assert session.restore(cp)["x"].outcome == "exact"
+        assert session.execute("x").value == 1
+        session.execute("x = 2")
+        session.checkpoint()
+        session.rollback()
+        assert session.execute("x", timeout=5).value == 1
+        assert session.name == "plain"
+        assert session.alive
+    assert not session.alive
+    again = sync.Session.resume("copy", store=store)
+    assert again.execute("x").value == 5
+    again.shutdown()
+    with pytest.raises(NotFound):
+        sync.Session.resume("nobody", store=store)
+
+
+def test_streaming_and_interrupting() -> None:
+    with sync.Session(store="memory://") as session:
+        stream = session.stream("for i in range(3): print(i)\n'end'")
+        assert "".join(event.text for event in stream) == "0\n1\n2\n"
+        assert stream.result.value == "end"
+        threading.Timer(0.3, session.interrupt).start()
+        assert session.execute("while True: pass").error.type == "KeyboardInterrupt"
+
+
+def test_output_is_drained_between_calls() -> None:
+    with sync.Session(store="memory://") as session:
+        session.execute(
+            "import threading, time\ndone = threading.Event()\n"
+            "def chatter():\n    print('x' * 300_000)\n    done.set()\n"
+            "threading.Timer(0.1, chatter).start()"
+        )
+        time.sleep(0.6)
+        assert session.execute("done.is_set()").value is True
+
+
+def test_every_public_member_is_there_with_its_signature() -> None:
+    for name, member in vars(Session).items():
+        if name.startswith("_"):
+            continue
+        assert hasattr(sync.Session, name) or isinstance(member, property), name
+        if inspect.isfunction(member):
+            assert inspect.signature(getattr(sync.Session, name)) == inspect.signature(member)
+
+
+def test_a_dead_worker() -> None:
+    with sync.Session(store="memory://") as session:
+        session.execute("x = 3")
+        session.checkpoint()
+        os.kill(session.pid, 9)
+        for _ in range(100):
+            if not session.alive:
+                break
+            time.sleep(0.02)
+        session.restore()
+        assert session.execute("x").value == 3
