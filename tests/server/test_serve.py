@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -33,6 +35,40 @@ def test_it_ends_when_asked(start: Starter, number: int) -> None:
     assert (code, errors) == (0, "stopped\n")
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.address}/status")
+
+
+def test_a_request_under_way_may_finish(start: Starter) -> None:
+    server = start()
+    host, _, port = server.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\ntok")
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        connection.sendall(b"en=abc")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+    assert server.process.wait(20) == 0
+
+
+def test_a_visitor_who_stays_silent_does_not_keep_it_up(start: Starter) -> None:
+    server = start()
+    host, _, port = server.address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20):
+        code, _ = server.stop(signal.SIGTERM)
+    assert code == 0
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from holdfast.cli.main import main; sys.exit(main(['serve']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 5
+    assert done.stderr == (
+        "error: the server needs uvicorn\nhint: pip install 'holdfast[server]'\n"
+    )
 
 
 def test_each_server_makes_its_own_token(start: Starter) -> None:

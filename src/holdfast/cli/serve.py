@@ -41,8 +41,11 @@ def command(
         from holdfast.server.guard import is_loopback
         from holdfast.server.listen import address, bind, serve
     except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "holdfast":
+            raise
         raise Unsupported(
-            f"the server needs {error.name}", hint="pip install 'holdfast[server]'"
+            f"the server needs {package}", hint="pip install 'holdfast[server]'"
         ) from None
 
     invocation.options.update(host=host, port=port, engine=engine, auth=auth)
