@@ -15,12 +15,23 @@ from typing import TYPE_CHECKING
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import Corrupt, NotFound
 from holdfast.store import retention, workers
 from holdfast.store.backend import Behind, VolumeInfo
 from holdfast.store.catalogue import Catalogue, Record, id_text
 from holdfast.store.chunks import Location
 from holdfast.store.contents import part_chunks
-from holdfast.store.entries import Condemn, Entry, Relocate, Upto, encode_entry
+from holdfast.store.entries import (
+    Condemn,
+    Drop,
+    Entry,
+    Label,
+    Relocate,
+    Upto,
+    decode_entry,
+    encode_entry,
+    split_names,
+)
 from holdfast.store.frames import Frame, Signed, signed_message
 from holdfast.store.packs import PackWriter
 
@@ -138,28 +149,29 @@ class _Collector:
     def delete(self) -> tuple[int, int]:
         """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
         store = self._store
-        now = store.refresh()
-        store.backend.settle()
+        # In this order: a pack that is listed belongs to a writer that holds or has committed.
+        volumes = store.backend.volumes()
         alive = store.backend.active_nonces()
         oldest = store.backend.oldest_hold()
-        live = now.live_volumes()
+        now = store.refresh()
+        store.backend.settle()
+        live, seq = now.live_volumes(), now.seq
         freed = pending = 0
-        for volume in store.backend.volumes():
+        for volume in volumes:
             if not volume.is_pack or volume.name in live:
                 continue
-            if volume.name not in now.named:
-                # Published by a writer that has not committed: dead if the writer is.
-                if volume.name[:8] not in alive and self._is_orphan(volume.name):
+            if volume.name in now.condemned:
+                given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
+                if oldest is None or oldest >= given_up:
                     freed += store.backend.delete(volume.name)
-                continue
-            if volume.name not in now.condemned:
-                continue
-            given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
-            if oldest is None or oldest >= given_up:
-                freed += store.backend.delete(volume.name)
-            else:
-                pending += volume.size
-        return freed + store.backend.trim(now.seq, live), pending
+                else:
+                    pending += volume.size
+            elif volume.name not in now.named and volume.name[:8] not in alive:
+                freed += store.backend.delete(volume.name)  # its writer died before committing
+        # A writer may refer to any segment that is not condemned, so only those can go.
+        logs = {volume.name for volume in volumes if not volume.is_pack}
+        needed = live | (logs - now.condemned.keys())
+        return freed + store.backend.trim(seq, needed), pending
 
     # -- choosing
 
@@ -172,9 +184,11 @@ class _Collector:
         candidates = [v for v in self._packs() if v.name in live and v.name not in now.condemned]
         if not candidates:
             return []
-        wanted = self._wanted(now.all_records(), None)
+        wanted, unclear = self._wanted(now.all_records(), None)
         sparse = []
         for volume in candidates:
+            if volume.name in unclear:
+                continue
             rows = self._store.library.rows(volume.name)
             needed = sum(place.stored for chunk, place in rows if chunk in wanted)
             if needed < _WORTH_MOVING * sum(place.stored for _, place in rows):
@@ -199,27 +213,25 @@ class _Collector:
     def _is_unmoved(self, name: bytes) -> bool:
         return name in self._store.catalogue.live_volumes()
 
-    def _is_orphan(self, name: bytes) -> bool:
-        """Still not named by any commit, now that its writer is known to be gone."""
-        return name not in self._store.refresh().named
-
     # -- moving
 
     def _relocate(self, volumes: list[bytes], nonce: bytes) -> None:
         store = self._store
         dependents = store.catalogue.dependents(volumes)
-        wanted = self._wanted(dependents, set(volumes))
+        wanted, unclear = self._wanted(dependents, set(volumes))
         writer = PackWriter(store.backend, nonce, workers.writing())
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
         try:
             for volume in volumes:
-                targets = moves.setdefault(volume, set())
-                for chunk, place in store.library.rows(volume):
-                    if chunk in wanted:
-                        if chunk not in homes:
-                            homes[chunk] = self._copy(writer, chunk, place)
-                        targets.add(homes[chunk])
+                rows = [row for row in store.library.rows(volume) if row[0] in wanted]
+                # What cannot be read for certain stays where it is.
+                if volume in unclear or not rows:
+                    continue
+                for chunk, place in rows:
+                    if chunk not in homes:
+                        homes[chunk] = self._copy(writer, chunk, place)
+                moves[volume] = {homes[chunk] for chunk, _ in rows}
             writer.finish()
         finally:
             writer.discard()
@@ -233,22 +245,33 @@ class _Collector:
         aligned = place.codec == 0 and place.offset % 4096 == 0
         return writer.add(chunk, place.codec, stored, place.plain, aligned=aligned).volume
 
-    def _wanted(self, records: Iterable[Record], volumes: set[bytes] | None) -> set[bytes]:
-        """The chunks these checkpoints need; given `volumes`, of the parts that touch them."""
+    def _wanted(
+        self, records: Iterable[Record], volumes: set[bytes] | None
+    ) -> tuple[set[bytes], set[bytes]]:
+        """The chunks these checkpoints need; given `volumes`, of the parts that touch them. And the
+        volumes of checkpoints too damaged to tell."""
         wanted: set[bytes] = set()
+        unclear: set[bytes] = set()
         for record in records:
-            if record.commit.parts_chunk:
-                wanted.add(record.commit.parts_chunk)
             places = self._store.catalogue.volumes(record)
-            for part in self._store.part_records(record):
-                touched = {name for i in part.volumes for name in places[i]}
-                if volumes is not None and not touched & volumes:
-                    continue
-                key = (part.root, part.map)
-                if key not in self._chunks_of:
-                    chunks = part_chunks(self._store.library, part)
-                    self._chunks_of[key] = frozenset(chunks)
-                wanted |= self._chunks_of[key]
+            try:
+                wanted |= self._chunks(record, places, volumes)
+            except (Corrupt, NotFound):
+                unclear.update(name for names in places for name in names)
+        return wanted, unclear
+
+    def _chunks(
+        self, record: Record, places: list[tuple[bytes, ...]], volumes: set[bytes] | None
+    ) -> set[bytes]:
+        wanted = {record.commit.parts_chunk} if record.commit.parts_chunk else set()
+        for part in self._store.part_records(record):
+            touched = {name for i in part.volumes for name in places[i]}
+            if volumes is not None and not touched & volumes:
+                continue
+            key = (part.root, part.map)
+            if key not in self._chunks_of:
+                self._chunks_of[key] = frozenset(part_chunks(self._store.library, part))
+            wanted |= self._chunks_of[key]
         return wanted
 
     def _snapshot(self) -> None:
@@ -258,7 +281,9 @@ class _Collector:
         header = encode_entry(Upto(seq=now.seq))
         key_id, mac = store.keyring.sign(signed_message(now.seq, header))
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
-        frames: list[Frame] = [record.frame for record in now.all_records()] + now.others
+        there = {volume.name for volume in store.backend.volumes()}
+        frames = [record.frame for record in now.all_records()]
+        frames += [frame for frame in now.others if _matters(frame, now, there)]
         store.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
 
 
@@ -269,6 +294,21 @@ def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:
 def _relocation(volume: bytes, targets: set[bytes], now: Catalogue) -> tuple[Entry, bytes]:
     to = b"".join(sorted(targets))
     return Relocate(volume=volume, to=to, time=moment.to_micros(moment.now())), b""
+
+
+def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
+    """Whether an entry still says something about what exists."""
+    entry = decode_entry(frame.header)
+    match entry:
+        case Label():
+            return entry.id in now.records
+        case Relocate():
+            return entry.volume in now.named or entry.volume in there
+        case Condemn():
+            return not there.isdisjoint(split_names(entry.volumes))
+        case Drop():
+            return False  # what it dropped is left out
+    return True
 
 
 def _moved_at(now: Catalogue, volume: bytes) -> list[int]:
