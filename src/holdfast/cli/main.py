@@ -142,6 +142,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     except BrokenPipeError:
         return _reader_left()
     except (KeyboardInterrupt, click.Abort):
+        _discard_output()
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001  the outermost place: here every error becomes words
@@ -176,6 +177,13 @@ def _finish(code: int) -> int:
 
 def _reader_left() -> int:
     """The reader of our output has left (`holdfast list | head -1`): end as SIGPIPE would."""
-    # What is still buffered goes nowhere, or the interpreter complains about it when it exits.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard_output()
     return 141
+
+
+def _discard_output() -> None:
+    """Let go of what is still buffered: to write it when the interpreter exits could fail again,
+    or wait for ever on a reader that was stopped."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
