@@ -6,6 +6,7 @@ The names let a test leave out one sync at a time and see that a power loss noti
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from typing import Literal
 Sync = Literal[
     "key data",
     "key name",
+    "place",
     "layout",
     "marker data",
     "marker name",
@@ -33,6 +35,18 @@ class Disk:
     def sync_file(self, fd: int, what: Sync) -> None:
         """Make the file's bytes and length durable."""
         os.fdatasync(fd)
+
+    def sync_way(self, path: Path) -> None:
+        """Make the directory's own name durable, and the names of all above it.
+
+        Some of them may be new, made by us or by somebody who died before syncing them. Where
+        we may not look we can have made nothing.
+        """
+        for folder in path.parents:
+            if folder.stat().st_dev != path.stat().st_dev:
+                break  # a mount point lasts by other means
+            with suppress(PermissionError):
+                self.sync_directory(folder, "place")
 
     def sync_directory(self, path: Path, what: Sync) -> None:
         """Make the names in a directory durable."""

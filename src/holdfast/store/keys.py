@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,12 +141,12 @@ def _read_or_make(path: Path, disk: Disk) -> Key:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_new(path, Key.generate(), disk)
-        elif time.time() - path.stat().st_ctime < _YOUNG:
-            # Whoever made it may have died before its name was safe, and we are about to rely on it.
+            disk.sync_way(path.parent)
+            with suppress(FileExistsError):  # another process made it first
+                _write_new(path, Key.generate(), disk)
+        if time.time() - path.stat().st_ctime < _YOUNG:
+            # Whoever made it may have died before its name was safe, and we will rely on it.
             disk.sync_directory(path.parent, "key name")
-    except FileExistsError:
-        return _read(path)  # another process made it first
     except OSError as error:
         raise from_os_error(error, "making the key") from error
     return _read(path)
