@@ -113,7 +113,8 @@ class Catalogue:
         # First, because it raises when the entry makes no sense.
         self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
         self.records[commit.id] = Record(commit, frame, foreign, dict(commit.tags))
-        self.named.update(split_names(commit.volumes))
+        names = split_names(commit.volumes)
+        self.named.update(frame.origin if name == HERE else name for name in names)
         self.last_time = max(self.last_time, commit.time)
 
     def _move(
@@ -189,7 +190,8 @@ class Catalogue:
     def is_usable(self, volume: bytes, seq: int) -> bool:
         """Whether a commit may still refer to what stood in `volume` at entry `seq`."""
         moved = any(at > seq for at, _ in self.relocations.get(volume, ()))
-        return volume not in self.condemned and not moved
+        # What nothing names was left by a writer that never committed, and may be deleted.
+        return volume in self.named and volume not in self.condemned and not moved
 
     def dependents(self, volumes: Iterable[bytes]) -> list[Record]:
         """The checkpoints that need one of these volumes."""
