@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class Draft:
         self._rollback_of = rollback_of
         self._pieces: dict[str, _Piece] = {}
         self._done = False
+        self._process = os.getpid()
         _check_texts(reason, stage, self._tags)
         self._hold = store.backend.hold(store.catalogue.seq)
         if self._hold.nonce == NO_NONCE:
@@ -166,6 +168,8 @@ class Draft:
         """Give up whatever was not committed; may be called twice."""
         if not self._done:
             self._done = True
+            if self._process != os.getpid():
+                return  # a fork leaves the draft, whose files are its parent's
             self._sink.discard()
             self._hold.release()
 
@@ -332,6 +336,7 @@ class Draft:
         Our hold keeps the file itself in place until we are done.
         """
         library = self._store.library
+        library.learn(now.named)  # what was moved is found where it went
         for chunk, place in self._sink.unusable():
             self._sink.rescue(chunk, library.read(place))
         for piece in self._pieces.values():
