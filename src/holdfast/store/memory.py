@@ -111,7 +111,7 @@ class MemoryBackend:
         oldest = self.oldest_hold()
         with self._lock:
             upto = self._snapshot[0]
-            if oldest is not None and oldest < before:
+            if upto > before or (oldest is not None and oldest < before):
                 return 0
             self._frames = [frame for frame in self._frames if frame.seq > upto]
             self._trimmed = upto

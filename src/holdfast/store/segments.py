@@ -22,6 +22,7 @@ from holdfast.store.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
 _LOCK_PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
+_REMAINS = 8  # bytes left of an entry that failed; too few for a frame
 _FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
 
 
@@ -135,14 +136,18 @@ class LocalLog:
         final = self._folder / f"{upto.seq:016x}-{name.hex()}.snap"
         self._publish(final, framing.encode_snapshot(name, upto, frames), "snapshot data")
 
-    def trim(self, needed: Set[bytes]) -> int:
+    def trim(self, before: int, needed: Set[bytes]) -> int:
         """Delete what the newest snapshot covers, except the volumes in `needed`. The snapshot's
-        name must have been settled: it may be the work of a collector that died."""
+        name must have been settled: it may be the work of a collector that died.
+
+        Whoever says what is needed has read the log up to entry `before`, and settled it then;
+        of what a newer snapshot covers they know nothing.
+        """
         freed = 0
         with self._locked():
             files = self.files()
             snapshot = max((f for f in files if f.is_snapshot), default=None)
-            if snapshot is None:
+            if snapshot is None or snapshot.seq > before:
                 return 0
             segments = [f for f in files if not f.is_snapshot]
             for file in files:
@@ -163,7 +168,7 @@ class LocalLog:
         files = self.files()
         position = self._position
         known = position.path is not None and any(f.path == position.path for f in files)
-        if position.seq == after and (known or position.path is None):
+        if position.seq == after and (known or position.path is None) and not _was_cut(position):
             return self._follow(files, position)
         return self._from_start(files, reset=after > 0)
 
@@ -191,6 +196,7 @@ class LocalLog:
         snapshot = max((f for f in files if f.is_snapshot), default=None)
         frames: list[Frame] = []
         damage: list[Damage] = []
+        bodies: dict[int, Frame] = {}
         base = 0
         if snapshot is not None:
             found, bad, _ = self._read(snapshot, 0)
@@ -205,12 +211,15 @@ class LocalLog:
                 continue
             found, bad, end = self._read(file, 0)
             newer = [frame for frame in found if frame.seq > base]
+            # A commit that somebody made while the snapshot was written has its chunks here still.
+            bodies.update({frame.seq: frame for frame in found if frame.body_size})
             frames += newer
             damage += bad
             if path is None or newer:
                 seq = newer[-1].seq if newer else seq
                 path, offset = file.path, end
         self._position = _Position(seq, path, offset)
+        frames = [bodies.get(frame.seq, frame) for frame in frames]
         return Tail(frames, reset or snapshot is not None, base, damage)
 
     def _read(self, file: LogFile, start: int) -> tuple[list[Frame], list[Damage], int]:
@@ -235,6 +244,9 @@ class LocalLog:
 
     def _grown(self, position: _Position) -> bool:
         """Whether the log has good entries behind the position; called under the lock."""
+        if _was_cut(position):
+            self._position = _Position()
+            return True
         for file in self.files():
             if file.is_snapshot:
                 continue
@@ -254,9 +266,11 @@ class LocalLog:
         position = self._position
         for file in segments:
             if file.seq == newest and file.path not in self._sealed:
-                read_to = position.offset if file.path == position.path else framing.FILE_HEAD_SIZE
                 size = file.path.stat().st_size
-                if size == read_to and size < SEGMENT_LIMIT:
+                begun = file.path == position.path and size == position.offset
+                # An empty one that was begun for another number is what a failed try left.
+                empty = file.seq == seq and size == framing.FILE_HEAD_SIZE
+                if (begun or empty) and size < SEGMENT_LIMIT:
                     return file.path, size
         return self._begin_segment(seq)
 
@@ -306,10 +320,10 @@ class LocalLog:
                 # The first entry makes the segment's name matter, whoever gave it that name.
                 self._disk.sync_directory(self._folder, "segment name")
         except BaseException as error:
-            # Nobody was told of this entry. After a failed sync nothing certain is known of the
-            # file's end, so it is not written to again.
+            # Nobody was told of this entry, but somebody may have read it. So its place is never
+            # used again, which makes the file shorter than what they have read of it, for good.
             self._sealed.add(path)
-            os.ftruncate(fd, offset)
+            os.ftruncate(fd, min(os.fstat(fd).st_size, offset + _REMAINS))
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise
@@ -330,6 +344,8 @@ class LocalLog:
                 _lock(fd, path)
                 yield
             finally:
+                # Closing alone would leave the lock to a child that was forked meanwhile.
+                fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
 
 
@@ -339,6 +355,11 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> Non
     while len(view):
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
+
+
+def _was_cut(position: _Position) -> bool:
+    """Whether an entry that was read was taken back, because it could not be made durable."""
+    return position.path is not None and position.path.stat().st_size < position.offset
 
 
 def _lock(fd: int, path: Path) -> None:
