@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.model.errors import HoldfastError, UsageError
 from holdfast.session import Repr, Session
 
@@ -238,6 +242,57 @@ async def test_a_worker_that_breaks_the_protocol_is_ended(session: Session) -> N
     )
     assert result.error is not None
     assert "protocol" in result.error.message
+
+
+async def test_cancelling_a_call_that_waits_leaves_the_running_one_alone(session: Session) -> None:
+    running = asyncio.create_task(session.execute("import time\ntime.sleep(0.5)\n'finished'"))
+    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(session.execute("never = 1"))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    assert (await running).value == "finished"
+    assert (await session.execute("'never' in globals()")).value is False
+
+
+async def test_a_worker_ends_with_its_host(tmp_path: Path) -> None:
+    """Even in the middle of a cell, and when the host is killed."""
+    host = tmp_path / "host.py"
+    host.write_text(
+        "import asyncio\nfrom holdfast.session import Session\n"
+        "async def main():\n"
+        "    session = await Session(store='memory://').start()\n"
+        "    print(session.pid, flush=True)\n"
+        "    await session.execute('while True: pass')\n"
+        "asyncio.run(main())\n"
+    )
+    source = str(Path(holdfast.__file__).parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, str(host)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    time.sleep(0.2)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists():
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("the worker outlived its host")
+
+
+async def test_sessions_leave_nothing_open(make) -> None:
+    await (await make()).shutdown()
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        session = await make()
+        await session.execute("1")
+        await session.shutdown()
+    assert len(set(os.listdir("/proc/self/fd"))) <= len(before)
 
 
 async def test_calls_wait_for_each_other(session: Session) -> None:

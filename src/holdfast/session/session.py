@@ -185,7 +185,10 @@ class Session:
         try:
             return await asyncio.shield(execution.task)
         except asyncio.CancelledError:
-            self._interrupt(execution)
+            if self._execution is execution:
+                self._interrupt(execution)  # its task goes on until the worker has answered
+            else:
+                execution.task.cancel()
             raise
 
     def stream(
@@ -353,9 +356,10 @@ class Session:
                 await worker.send(ExecuteMessage(execution_id=execution.id, code=code))
                 return await self._result(worker, execution, timeout, answer)
         finally:
-            self._execution = None
-            for task in self._answering:
-                task.cancel()
+            if self._execution is execution:
+                self._execution = None
+                for task in self._answering:
+                    task.cancel()
             execution.close()
 
     async def _result(
