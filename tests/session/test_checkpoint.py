@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from datetime import UTC, datetime
@@ -233,6 +234,20 @@ async def test_size_limit_of_one_item(make) -> None:
     assert error is not None
     assert "PlaceholderError" in error.type
     assert await value(session, "small") == 1
+
+
+async def test_cancelling_cuts_nothing_in_the_middle(session: Session) -> None:
+    await session.execute("big = bytes(range(256)) * 100_000\nx = 1")
+    cp = await session.checkpoint()
+    await session.execute("x = 2")
+    for call in (lambda: session.restore(cp), session.checkpoint, session.rollback):
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises((asyncio.CancelledError, NotFound)):
+            await task
+        assert await value(session, "len(big)") == 25_600_000
+    assert await value(session, "x") == 1
 
 
 async def test_many_checkpoints_and_random_kills(tmp_path: Path) -> None:

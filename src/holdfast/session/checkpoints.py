@@ -114,7 +114,7 @@ def write(
         checkpoint = draft.commit()
     return SessionCheckpoint(
         checkpoint=checkpoint,
-        size_bytes=created.size_bytes,
+        size_bytes=sum(map(len, parts.values())),
         serialization_method=created.serialization_method,
         report=report_of(created.items),
         pause_ms=created.pause_ms,

@@ -56,7 +56,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     qualname: str = ""
     line: int = 0
     index: int = 0
-    note: str = ""
 
 
 class Import(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,54 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import secrets as random_names
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import (
-    CaptureFailed,
-    HoldfastError,
-    NotFound,
-    UsageError,
-)
+from holdfast.model.errors import NotFound, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
-from holdfast.protocol.frames import pieces
-from holdfast.protocol.session_messages import (
-    CheckpointCreatedMessage,
-    CheckpointMessage,
-    ErrorMessage,
-    ExecuteMessage,
-    InputMessage,
-    InputResponseMessage,
-    PartMessage,
-    ReadyMessage,
-    RestoredMessage,
-    RestoreMessage,
-    ResultMessage,
-    ShutdownMessage,
-    Stream,
-    WorkerMessage,
-)
 from holdfast.session import checkpoints
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
+from holdfast.session.driver import Answer, Driver, Launch, to_the_end
 from holdfast.session.execution import Execution
-from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Result
 from holdfast.store import Store, open_store
 
-Answer = Callable[[str], Awaitable[str | None] | str | None]
-_T = TypeVar("_T")
-
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
-START_TIMEOUT = 60.0
-GRACE = 5.0  # how long an interrupted cell may take to stop before its worker is ended
 _SECRET = "HOLDFAST_SECRET_"
 
 
@@ -76,38 +48,27 @@ class Session:
         self._memory: Store | None = None
         self._on_input = on_input
         self._secrets = dict(secrets or {})
-        self._python = python or sys.executable
-        self._cwd = Path(cwd) if cwd is not None else None
-        self._env = dict(env or {})
         self._max_item_bytes = max_item_bytes
-        self._worker: WorkerProcess | None = None
-        self._lock = asyncio.Lock()
-        self._execution: Execution | None = None
-        self._requests = 0
-        self._early: list[tuple[Stream, str]] = []
-        self._answering: set[asyncio.Task[None]] = set()
+        self._launch = Launch(
+            python=python or sys.executable,
+            cwd=Path(cwd) if cwd is not None else None,
+            env=dict(env or {}),
+        )
+        self._driver = Driver(str(self.subject), self._launch)
 
     # -- life ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
         """Start the worker. Raises UsageError when it runs already."""
-        async with self._lock:
+        async with self._driver.lock:
             if self.alive:
                 raise UsageError(f"{self.subject} runs already")
-            await self._start()
+            await self._driver.start()
         return self
 
     async def shutdown(self) -> None:
         """End the worker; what is not in a checkpoint is gone. Calling it twice is fine."""
-        worker = self._worker
-        if worker is None or not worker.alive:
-            return
-        if self._execution is not None:
-            worker.interrupt(self._execution.id)
-        await worker.send(ShutdownMessage())
-        if not await worker.ended(2.0):
-            worker.kill()
-            await worker.ended()
+        await self._driver.shutdown()
 
     async def __aenter__(self) -> Self:
         if not self.alive:
@@ -150,8 +111,8 @@ class Session:
         head = await asyncio.to_thread(session._head)
         await session.start()
         try:
-            async with session._lock:
-                await session._apply(session.store, head, trust)
+            async with session._driver.lock:
+                await to_the_end(session._apply(session.store, head, trust))
         except BaseException:
             await session.shutdown()
             raise
@@ -160,12 +121,12 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether there is a worker."""
-        return self._worker is not None and self._worker.alive
+        return self._driver.alive
 
     @property
     def pid(self) -> int | None:
         """The worker's process id."""
-        return self._worker.pid if self._worker is not None and self._worker.alive else None
+        return self._driver.pid
 
     @property
     def store(self) -> Store:
@@ -180,14 +141,13 @@ class Session:
         self, code: str, *, timeout: float | None = None, on_input: Answer | None = None
     ) -> Result:
         """Run a cell. What it raises, a timeout or the worker's end are in `result.error`."""
-        execution = self._begin(code, timeout, on_input)
+        execution = self._driver.begin(code, timeout, on_input or self._on_input)
         assert execution.task is not None
         try:
             return await asyncio.shield(execution.task)
         except asyncio.CancelledError:
-            if self._execution is execution:
-                self._interrupt(execution)  # its task goes on until the worker has answered
-            else:
+            # A running cell's task goes on until the worker has answered.
+            if not self._driver.interrupt(execution):
                 execution.task.cancel()
             raise
 
@@ -198,15 +158,11 @@ class Session:
 
         Leaving the loop early does not stop the cell; `interrupt()` does.
         """
-        return self._begin(code, timeout, on_input)
+        return self._driver.begin(code, timeout, on_input or self._on_input)
 
     async def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running cell; False when none is running."""
-        execution = self._execution
-        if execution is None:
-            return False
-        self._interrupt(execution)
-        return True
+        return self._driver.interrupt()
 
     # -- freezing and bringing back ------------------------------------------------------
 
@@ -218,30 +174,8 @@ class Session:
         With `save_to_disk=False` a checkpoint of up to 10 MB stays in the host's memory.
         Raises CaptureFailed; the session goes on as it was.
         """
-        async with self._lock:
-            worker = self._alive()
-            request = self._request()
-            await worker.send(
-                CheckpointMessage(
-                    request_id=request,
-                    reason=reason,
-                    stage=stage,
-                    save_to_disk=save_to_disk,
-                    max_item_bytes=self._max_item_bytes,
-                )
-            )
-            parts, created = await self._captured(worker, request)
-            on_disk = save_to_disk or created.size_bytes > IN_MEMORY
-            return await asyncio.to_thread(
-                checkpoints.write,
-                self.store if on_disk else self._in_memory(),
-                self.subject,
-                parts,
-                created,
-                reason=reason,
-                stage=stage,
-                on_disk=on_disk,
-            )
+        async with self._driver.lock:
+            return await to_the_end(self._freeze(reason, stage, save_to_disk))
 
     async def restore(
         self,
@@ -255,14 +189,8 @@ class Session:
         Starts a worker if the last one died. Raises NotFound, Corrupt or Denied, and then
         the session is as it was.
         """
-        async with self._lock:
-            store, target = await asyncio.to_thread(self._find, reference)
-            if not self.alive:
-                await self._start()
-            report = await self._apply(store, target, trust, secrets)
-            if store is not self._memory:
-                await asyncio.to_thread(store.restore, target, trust=trust)
-            return report
+        async with self._driver.lock:
+            return await to_the_end(self._restore(reference, secrets, trust))
 
     async def rollback(
         self,
@@ -272,18 +200,8 @@ class Session:
         trust: bool = False,
     ) -> Report:
         """Go back to the head's parent or an ancestor; the head moves on to a new checkpoint."""
-        async with self._lock:
-            store = self.store
-            reference = to.id if isinstance(to, (SessionCheckpoint, Checkpoint)) else to
-            before = await asyncio.to_thread(self._head)
-            target = await asyncio.to_thread(store.rollback, self.subject, reference)
-            try:
-                if not self.alive:
-                    await self._start()
-                return await self._apply(store, target, trust, secrets)
-            except BaseException:
-                await asyncio.to_thread(store.restore, before)
-                raise
+        async with self._driver.lock:
+            return await to_the_end(self._rollback(to, secrets, trust))
 
     async def fork(self, name: str | None = None) -> Session:
         """A new session, under another name and in a worker of its own, from this very moment."""
@@ -295,9 +213,9 @@ class Session:
             store=self.store,
             on_input=self._on_input,
             secrets=self._secrets,
-            python=self._python,
-            cwd=self._cwd,
-            env=self._env,
+            python=self._launch.python,
+            cwd=self._launch.cwd,
+            env=self._launch.env,
             max_item_bytes=self._max_item_bytes,
         )
 
@@ -307,117 +225,46 @@ class Session:
 
     # -- underneath ----------------------------------------------------------------------
 
-    async def _start(self) -> None:
-        environ = {key: value for key, value in os.environ.items() if _passes(key)}
-        worker = WorkerProcess(self._output)
-        worker.start(self._python, {**environ, **self._env}, self._cwd)
-        self._early.clear()
+    async def _freeze(
+        self, reason: str, stage: str | None, save_to_disk: bool
+    ) -> SessionCheckpoint:
+        parts, created = await self._driver.capture(
+            reason, stage, save_to_disk, self._max_item_bytes
+        )
+        # Counted here: what a worker says about itself is not relied upon.
+        on_disk = save_to_disk or sum(map(len, parts.values())) > IN_MEMORY
+        return await asyncio.to_thread(
+            checkpoints.write,
+            self.store if on_disk else self._in_memory(),
+            self.subject,
+            parts,
+            created,
+            reason=reason,
+            stage=stage,
+            on_disk=on_disk,
+        )
+
+    async def _restore(
+        self, reference: Reference | None, secrets: Mapping[str, str] | None, trust: bool
+    ) -> Report:
+        store, target = await asyncio.to_thread(self._find, reference)
+        report = await self._apply(store, target, trust, secrets)
+        if store is not self._memory:
+            await asyncio.to_thread(store.restore, target, trust=trust)
+        return report
+
+    async def _rollback(
+        self, to: Reference | None, secrets: Mapping[str, str] | None, trust: bool
+    ) -> Report:
+        store = self.store
+        reference = to.id if isinstance(to, (SessionCheckpoint, Checkpoint)) else to
+        before = await asyncio.to_thread(self._head)
+        target = await asyncio.to_thread(store.rollback, self.subject, reference)
         try:
-            message = await asyncio.wait_for(worker.receive(), START_TIMEOUT)
+            return await self._apply(store, target, trust, secrets)
         except BaseException:
-            worker.kill()
+            await asyncio.to_thread(store.restore, before)
             raise
-        if not isinstance(message, ReadyMessage):
-            worker.kill()
-            said = "".join(text for _, text in self._early).strip().split("\n")[-1]
-            raise HoldfastError(
-                f"the worker did not start: {said or worker.how_it_ended}",
-                hint=f"see whether `{self._python}` can import holdfast and msgspec",
-            )
-        self._worker = worker
-
-    def _alive(self) -> WorkerProcess:
-        if self._worker is None:
-            raise UsageError(f"{self.subject} is not started", hint="await session.start()")
-        if not self._worker.alive:
-            raise HoldfastError(
-                f"{self.subject} has no worker: {self._worker.how_it_ended}",
-                hint="await session.restore() goes on from the last checkpoint",
-            )
-        return self._worker
-
-    def _begin(self, code: str, timeout: float | None, on_input: Answer | None) -> Execution:
-        self._alive()
-        execution = Execution(self._request())
-        answer = on_input or self._on_input
-        execution.task = asyncio.create_task(self._run(execution, code, timeout, answer))
-        return execution
-
-    async def _run(
-        self, execution: Execution, code: str, timeout: float | None, answer: Answer | None
-    ) -> Result:
-        try:
-            async with self._lock:
-                worker = self._alive()
-                self._execution = execution
-                for stream, text in self._early:
-                    execution.output(stream, text)
-                self._early.clear()
-                await worker.send(ExecuteMessage(execution_id=execution.id, code=code))
-                return await self._result(worker, execution, timeout, answer)
-        finally:
-            if self._execution is execution:
-                self._execution = None
-                for task in self._answering:
-                    task.cancel()
-            execution.close()
-
-    async def _result(
-        self,
-        worker: WorkerProcess,
-        execution: Execution,
-        timeout: float | None,
-        answer: Answer | None,
-    ) -> Result:
-        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        while True:
-            left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-            try:
-                message = await asyncio.wait_for(worker.receive(), left)
-            except TimeoutError:
-                if execution.timed_out is not None:
-                    worker.kill()
-                    deadline = None
-                    continue
-                assert timeout is not None
-                execution.timed_out = timeout
-                worker.interrupt(execution.id)
-                deadline = asyncio.get_running_loop().time() + GRACE
-                continue
-            match message:
-                case ResultMessage() if message.execution_id == execution.id:
-                    return execution.finish(message)
-                case InputMessage():
-                    task = asyncio.create_task(_answer(worker, message, answer))
-                    self._answering.add(task)
-                    task.add_done_callback(self._answering.discard)
-                case None if execution.timed_out is not None:
-                    text = f"did not stop {GRACE:g} s after {execution.timed_out:g} s; killed"
-                    return execution.fail("TimeoutError", text)
-                case None:
-                    return execution.fail("WorkerDied", worker.how_it_ended)
-
-    def _interrupt(self, execution: Execution) -> None:
-        if self._worker is not None and self._worker.alive and self._execution is execution:
-            self._worker.interrupt(execution.id)
-
-    def _output(self, stream: Stream, text: str) -> None:
-        """What is written while no cell runs belongs to the next one."""
-        if self._execution is not None:
-            self._execution.output(stream, text)
-        elif len(self._early) < 10_000:
-            self._early.append((stream, text))
-
-    async def _captured(
-        self, worker: WorkerProcess, request: int
-    ) -> tuple[dict[str, bytes], CheckpointCreatedMessage]:
-        parts: dict[str, bytearray] = {}
-        while True:
-            message = await self._reply(worker, request, CaptureFailed)
-            if isinstance(message, PartMessage):
-                parts.setdefault(message.name, bytearray()).extend(message.data)
-            elif isinstance(message, CheckpointCreatedMessage):
-                return {name: bytes(data) for name, data in parts.items()}, message
 
     async def _apply(
         self,
@@ -426,47 +273,18 @@ class Session:
         trust: bool,
         secrets: Mapping[str, str] | None = None,
     ) -> Report:
-        worker = self._alive()
         parts = await asyncio.to_thread(checkpoints.read, store, target, trust)
-        request = self._request()
-        given = {key.removeprefix(_SECRET): value for key, value in os.environ.items()
-                 if key.startswith(_SECRET)}  # fmt: skip
-        await worker.send(
-            RestoreMessage(
-                request_id=request,
-                checkpoint_id=target.id,
-                parts=len(parts),
-                secrets={**given, **self._secrets, **(secrets or {})},
-            )
-        )
-        for name, data in parts.items():
-            for piece, last in pieces(data):
-                await worker.send(
-                    PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
-                )
-        while True:
-            message = await self._reply(worker, request, HoldfastError)
-            if isinstance(message, RestoredMessage):
-                self.report = report_of(message.items)
-                return self.report
-
-    async def _reply(
-        self, worker: WorkerProcess, request: int, error: type[HoldfastError]
-    ) -> WorkerMessage:
-        """The next message that belongs to a request."""
-        while True:
-            message = await worker.receive()
-            if message is None:
-                raise error(f"{self.subject}: {worker.how_it_ended}")
-            if getattr(message, "request_id", request) != request:
-                continue  # left over from a call that was cancelled
-            if isinstance(message, ErrorMessage):
-                raise error(f"{message.error_type}: {message.message}", hint=message.traceback)
-            return message
-
-    def _request(self) -> int:
-        self._requests += 1
-        return self._requests
+        if not self.alive:
+            await self._driver.start()
+        environ = {
+            key.removeprefix(_SECRET): value
+            for key, value in os.environ.items()
+            if key.startswith(_SECRET)
+        }
+        given = {**environ, **self._secrets, **(secrets or {})}
+        restored = await self._driver.restore(target.id, parts, given)
+        self.report = report_of(restored.items)
+        return self.report
 
     def _in_memory(self) -> Store:
         if self._memory is None:
@@ -493,19 +311,3 @@ class Session:
                 hint="fork it, or resume that session",
             )
         return store, found
-
-
-async def _answer(worker: WorkerProcess, question: InputMessage, answer: Answer | None) -> None:
-    """Ask the client; without one, or when it fails, the cell sees the end of input."""
-    text: str | None = None
-    try:
-        if answer is not None:
-            given = answer(question.prompt)
-            text = await given if inspect.isawaitable(given) else given
-    finally:
-        await worker.send(InputResponseMessage(request_id=question.request_id, text=text))
-
-
-def _passes(key: str) -> bool:
-    """Whether a variable of the environment is the worker's business: keys and tokens are not."""
-    return not key.startswith("HOLDFAST_")

@@ -154,7 +154,7 @@ class Capture:
             attempt = pickle_record(values, self._around)
             defined = any(unit.member.startswith(DEFINITION) for unit in units)
             hidden = self._found.hidden if defined else {}
-            if hidden or suspect(attempt.data):
+            if hidden or attempt.suspect:
                 attempt = pickle_record(values, self._around, hidden)
         except Exception as error:  # noqa: BLE001  # user code: any of it may fail in any way
             return f"{type(error).__name__}: {error}".split("\n")[0][:200]

@@ -22,7 +22,7 @@ from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.runner import type_name
-from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value
+from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value, suspect
 
 # `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
 Reduction = Any
@@ -46,17 +46,30 @@ class TooLarge(Exception):
     """The item is larger than the limit for one item."""
 
 
-class _Limited(io.BytesIO):
-    """Stops a pickle that grows beyond the limit while it grows."""
+class Output:
+    """Takes a pickle as it grows: frames, and large payloads as the objects that they are."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__()
+    def __init__(self, limit: int | None) -> None:
         self._limit = limit
+        self._size = 0
+        self._pieces: list[bytes] = []
+        # An array's memory is not text; looking for secrets in gigabytes of it takes seconds.
+        self.raw: dict[int, bytes] = {}
 
     def write(self, data: Any, /) -> int:
-        if self.tell() + memoryview(data).nbytes > self._limit:
+        piece = data if type(data) is bytes else bytes(data)
+        self._size += len(piece)
+        if self._limit is not None and self._size > self._limit:
             raise TooLarge(f"larger than the limit of {self._limit} bytes for one item")
-        return super().write(data)
+        self._pieces.append(piece)
+        return len(piece)
+
+    def data(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def suspect(self) -> bool:
+        """Whether there may be a secret in it."""
+        return any(suspect(piece) for piece in self._pieces if id(piece) not in self.raw)
 
 
 class Surroundings(NamedTuple):
@@ -71,8 +84,9 @@ class Surroundings(NamedTuple):
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles one record and notes what it met."""
 
-    def __init__(self, file: io.BytesIO, around: Surroundings) -> None:
-        super().__init__(file, protocol=5)
+    def __init__(self, output: Output, around: Surroundings) -> None:
+        super().__init__(output, protocol=5)
+        self._output = output
         self._around = around
         self.holes: list[Hole] = []
         self.places: set[Place] = set()
@@ -188,13 +202,20 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if root is obj:
             # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and
             # then `resize` fails.
-            return obj.__reduce__()
+            return self._owner(obj)
         if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
             self.notes.append("a view of an array comes back as a copy")
-            return obj.__reduce__()
+            return self._owner(obj)
         offset = obj.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
         return rebuild.view, (root, *place)
+
+    def _owner(self, obj: Any) -> Reduction:
+        reduced = obj.__reduce__()
+        memory = reduced[2][-1]
+        if type(memory) is bytes and obj.dtype.kind in "biufcmM":
+            self._output.raw[id(memory)] = memory
+        return reduced
 
     def _memory(self, obj: memoryview) -> Reduction:
         self.notes.append("a memoryview comes back over a copy of its bytes")
@@ -301,6 +322,7 @@ class Attempt(NamedTuple):
 
     data: bytes
     pickler: RecordPickler
+    suspect: bool
 
 
 def pickle_record(
@@ -329,8 +351,9 @@ def _attempt(
     around: Surroundings,
     hidden: Mapping[int, str],
 ) -> Attempt:
-    file = io.BytesIO() if around.limit is None else _Limited(around.limit)
-    pickler = kind(file, around)
+    output = Output(around.limit)
+    pickler = kind(output, around)
     pickler.hidden.update(hidden)
     pickler.dump(values)
-    return Attempt(file.getvalue(), pickler)
+    # The second pickler has looked already.
+    return Attempt(output.data(), pickler, kind is RecordPickler and output.suspect())

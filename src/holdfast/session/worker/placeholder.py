@@ -77,16 +77,6 @@ def describe(placeholder: Placeholder) -> tuple[str, str, bytes, str | None]:
     )
 
 
-class MissingMeta(type):
-    """Any attribute of a missing class is missing too."""
-
-    def __call__(cls, *args: object, **kwargs: object) -> Placeholder:
-        return Placeholder(cls.missing, cls.why)
-
-    missing: str
-    why: str
-
-
 def missing_class(type_name: str, reason: str) -> type:
     """A class for the unpickler to build placeholders with, whatever it is given."""
 
@@ -108,8 +98,6 @@ def missing_class(type_name: str, reason: str) -> type:
         "append": ignore,
         "extend": ignore,
         "add": ignore,
-        "missing": type_name,
-        "why": reason,
     }
     return type("Missing", (Placeholder,), body)
 

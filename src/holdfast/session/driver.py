@@ -1,0 +1,288 @@
+"""Driving a worker: one request at a time, each with its answer. It knows no store."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.model.errors import CaptureFailed, HoldfastError, UsageError
+from holdfast.protocol.frames import pieces
+from holdfast.protocol.session_messages import (
+    CheckpointCreatedMessage,
+    CheckpointMessage,
+    ErrorMessage,
+    ExecuteMessage,
+    InputMessage,
+    InputResponseMessage,
+    PartMessage,
+    ReadyMessage,
+    RestoredMessage,
+    RestoreMessage,
+    ResultMessage,
+    ShutdownMessage,
+    Stream,
+    WorkerMessage,
+)
+from holdfast.session.execution import Execution
+from holdfast.session.process import WorkerProcess
+from holdfast.session.result import Result
+
+_T = TypeVar("_T")
+Answer = Callable[[str], Awaitable[str | None] | str | None]
+
+START_TIMEOUT = 60.0
+SHUTDOWN_TIMEOUT = 2.0
+GRACE = 5.0  # how long an interrupted cell may take to stop before its worker is ended
+_EARLY = 10_000  # pieces of output kept while no cell runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a worker is started."""
+
+    python: str
+    cwd: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def environ(self) -> dict[str, str]:
+        """The worker's environment: without what is the host's business, keys and tokens."""
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        return {**ours, **self.env}
+
+
+class Driver:
+    """A worker, or the place of one. Whoever talks to it holds `lock`."""
+
+    def __init__(self, subject: str, launch: Launch) -> None:
+        self.lock = asyncio.Lock()
+        self._subject = subject
+        self._launch = launch
+        self._worker: WorkerProcess | None = None
+        self._execution: Execution | None = None
+        self._requests = 0
+        self._early: list[tuple[Stream, str]] = []
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        return self._worker is not None and self._worker.alive
+
+    @property
+    def pid(self) -> int | None:
+        return self._worker.pid if self._worker is not None and self._worker.alive else None
+
+    def worker(self) -> WorkerProcess:
+        """The worker; raises UsageError before the start, HoldfastError after its end."""
+        if self._worker is None:
+            raise UsageError(f"{self._subject} is not started", hint="await session.start()")
+        if not self._worker.alive:
+            raise HoldfastError(
+                f"{self._subject} has no worker: {self._worker.how_it_ended}",
+                hint="await session.restore() goes on from the last checkpoint",
+            )
+        return self._worker
+
+    async def start(self) -> None:
+        """Start a worker in the place of the one that is not there."""
+        worker = WorkerProcess(self._output)
+        worker.start(self._launch.python, self._launch.environ(), self._launch.cwd)
+        self._early.clear()
+        try:
+            message = await asyncio.wait_for(worker.receive(), START_TIMEOUT)
+        except BaseException:
+            worker.kill()
+            raise
+        if not isinstance(message, ReadyMessage):
+            worker.kill()
+            said = "".join(text for _, text in self._early).strip().split("\n")[-1]
+            raise HoldfastError(
+                f"the worker did not start: {said or worker.how_it_ended}",
+                hint=f"see whether `{self._launch.python}` can import holdfast and msgspec",
+            )
+        self._worker = worker
+
+    async def shutdown(self) -> None:
+        """End the worker, whatever it does."""
+        worker = self._worker
+        if worker is None or not worker.alive:
+            return
+        if self._execution is not None:
+            worker.interrupt(self._execution.id)
+        await worker.send(ShutdownMessage())
+        if not await worker.ended(SHUTDOWN_TIMEOUT):
+            worker.kill()
+            await worker.ended()
+
+    # -- cells ---------------------------------------------------------------------------
+
+    def begin(self, code: str, timeout: float | None, answer: Answer | None) -> Execution:
+        """Run a cell as soon as the worker is free."""
+        self.worker()
+        execution = Execution(self._request())
+        execution.task = asyncio.create_task(self._run(execution, code, timeout, answer))
+        return execution
+
+    def interrupt(self, execution: Execution | None = None) -> bool:
+        """Interrupt the running cell, if it is this one; False when it is not running."""
+        running = self._execution
+        if running is None or not self.alive or (execution or running) is not running:
+            return False
+        self.worker().interrupt(running.id)
+        return True
+
+    async def _run(
+        self, execution: Execution, code: str, timeout: float | None, answer: Answer | None
+    ) -> Result:
+        try:
+            async with self.lock:
+                worker = self.worker()
+                self._execution = execution
+                for stream, text in self._early:
+                    execution.output(stream, text)
+                self._early.clear()
+                await worker.send(ExecuteMessage(execution_id=execution.id, code=code))
+                return await self._result(worker, execution, timeout, answer)
+        finally:
+            if self._execution is execution:
+                self._execution = None
+                for task in self._answering:
+                    task.cancel()
+            execution.close()
+
+    async def _result(
+        self,
+        worker: WorkerProcess,
+        execution: Execution,
+        timeout: float | None,
+        answer: Answer | None,
+    ) -> Result:
+        clock = asyncio.get_running_loop().time
+        deadline = None if timeout is None else clock() + timeout
+        while True:
+            left = None if deadline is None else deadline - clock()
+            try:
+                message = await asyncio.wait_for(worker.receive(), left)
+            except TimeoutError:
+                if execution.timed_out is not None:
+                    worker.kill()
+                    deadline = None
+                else:
+                    execution.timed_out = timeout
+                    worker.interrupt(execution.id)
+                    deadline = clock() + GRACE
+                continue
+            match message:
+                case ResultMessage() if message.execution_id == execution.id:
+                    return execution.finish(message)
+                case InputMessage():
+                    task = asyncio.create_task(_answer(worker, message, answer))
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
+                case None if execution.timed_out is not None:
+                    text = f"did not stop {GRACE:g} s after {execution.timed_out:g} s; killed"
+                    return execution.fail("TimeoutError", text)
+                case None:
+                    return execution.fail("WorkerDied", worker.how_it_ended)
+
+    def _output(self, stream: Stream, text: str) -> None:
+        """What is written while no cell runs belongs to the next one."""
+        if self._execution is not None:
+            self._execution.output(stream, text)
+        elif len(self._early) < _EARLY:
+            self._early.append((stream, text))
+
+    # -- checkpoints, with `lock` held ---------------------------------------------------
+
+    async def capture(
+        self, reason: str, stage: str | None, save_to_disk: bool, max_item_bytes: int | None
+    ) -> tuple[dict[str, bytes], CheckpointCreatedMessage]:
+        """The parts of a checkpoint. Raises CaptureFailed."""
+        worker = self.worker()
+        request = self._request()
+        await worker.send(
+            CheckpointMessage(
+                request_id=request,
+                reason=reason,
+                stage=stage,
+                save_to_disk=save_to_disk,
+                max_item_bytes=max_item_bytes,
+            )
+        )
+        parts: dict[str, bytearray] = {}
+        while True:
+            message = await self._reply(worker, request, CaptureFailed)
+            if isinstance(message, PartMessage):
+                parts.setdefault(message.name, bytearray()).extend(message.data)
+            elif isinstance(message, CheckpointCreatedMessage):
+                return {name: bytes(data) for name, data in parts.items()}, message
+
+    async def restore(
+        self, checkpoint_id: str, parts: Mapping[str, bytes], secrets: Mapping[str, str]
+    ) -> RestoredMessage:
+        """Replace the namespace. Raises HoldfastError, and then it is as it was."""
+        worker = self.worker()
+        request = self._request()
+        await worker.send(
+            RestoreMessage(
+                request_id=request,
+                checkpoint_id=checkpoint_id,
+                parts=len(parts),
+                secrets=dict(secrets),
+            )
+        )
+        for name, data in parts.items():
+            for piece, last in pieces(data):
+                await worker.send(
+                    PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
+                )
+        while True:
+            message = await self._reply(worker, request, HoldfastError)
+            if isinstance(message, RestoredMessage):
+                return message
+
+    async def _reply(
+        self, worker: WorkerProcess, request: int, error: type[HoldfastError]
+    ) -> WorkerMessage:
+        """The next message that belongs to a request."""
+        while True:
+            message = await worker.receive()
+            if message is None:
+                raise error(f"{self._subject}: {worker.how_it_ended}")
+            if getattr(message, "request_id", None) != request:
+                continue  # left over from a call that was cancelled
+            if isinstance(message, ErrorMessage):
+                raise error(f"{message.error_type}: {message.message}", hint=message.traceback)
+            return message
+
+    def _request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+
+async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Work that is not cut in the middle: a cancellation is raised after its end.
+
+    Half a restore would leave the worker waiting for parts that never come.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+async def _answer(worker: WorkerProcess, question: InputMessage, answer: Answer | None) -> None:
+    """Ask the client; without one, or when it fails, the cell sees the end of input."""
+    text: str | None = None
+    try:
+        if answer is not None:
+            given = answer(question.prompt)
+            text = await given if inspect.isawaitable(given) else given
+    finally:
+        await worker.send(InputResponseMessage(request_id=question.request_id, text=text))

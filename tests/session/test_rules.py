@@ -1,0 +1,148 @@
+"""The pure rules of a capture: what is secret, what belongs together, where code stands."""
+
+from __future__ import annotations
+
+import ast
+import enum
+
+import pytest
+
+from holdfast.model.errors import Corrupt
+from holdfast.session.layout import Record, decode_records, encode_record, lowest
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import CodeIndex, nested
+from holdfast.session.worker.grouping import changeable, shared_groups
+from holdfast.session.worker.secrets import redact, secret, secret_name, secret_value, suspect
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("password", True), ("db_password", True), ("PASSWORD2", True), ("dbPassword", True),
+        ("api_key", True), ("OPENAI_API_KEY", True), ("apiKey", True), ("apikey", True),
+        ("aws_secret_access_key", True), ("github_token", True), ("token", True),
+        ("private_key", True), ("credentials", True), ("client_secret", True), ("pwd", True),
+        ("tokens", False), ("tokenizer", False), ("key", False), ("keys", False),
+        ("monkey", False), ("primary_key", False), ("passwords_seen", False), ("secretary", False),
+    ],
+)  # fmt: skip
+def test_names(name: str, answer: bool) -> None:
+    assert secret_name(name) is answer
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("AKIA" + "A" * 16, True),
+        ("see ghp_" + "a" * 36 + " there", True),
+        (b"sk-" + b"x" * 24, True),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3In0.dozjgNryP4J3jVmNHl0w", True),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII", True),
+        ("ordinary text", False),
+        ("sk-ip the rest", False),
+        (17, False),
+    ],
+)
+def test_values(value: object, answer: bool) -> None:
+    assert secret_value(value) is answer
+
+
+def test_only_texts_are_secrets() -> None:
+    assert secret("password", "x")
+    assert secret("password", b"x")
+    assert not secret("password", ["x"])
+    assert not secret("password", "")
+    assert not secret("password", 5)
+    assert suspect(b"x" * (1 << 20) + b"my_Password")
+
+
+def test_redacting_keeps_lines_and_meaning() -> None:
+    text = (
+        "def connect(user, password='hunter2', *, api_key=None):\n"
+        "    settings = {'token': 'abc', 'name': 'é'}\n"
+        "    secret: str = '''two\n    lines'''\n"
+        "    call(password='x', user='y')\n"
+        "    self.auth_token = 'z'\n"
+        "    return settings\n"
+    )
+    found, notes = redact(text)
+    assert found.count("\n") == text.count("\n")
+    assert [name for _, name in notes] == ["password", "token", "secret", "password", "auth_token"]
+    for leaked in ("hunter2", "abc", "two", "'x'", "'z'"):
+        assert leaked not in found
+    assert "'é'" in found
+    assert "user='y'" in found
+    ast.parse(found)
+    assert redact("x = (") == ("x = (", [])
+    assert redact(found)[0] == found or "<secret" in redact(found)[0]
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+def test_what_can_change() -> None:
+    assert changeable([], set())
+    assert changeable(object(), set())
+    assert not changeable("text", set())
+    assert not changeable((1, 2), set())
+    assert not changeable(Color.RED, set())
+    assert not changeable(int, set())
+
+    def function() -> None: ...
+
+    assert changeable(function, set())
+    assert not changeable(function, {id(function)})
+
+
+def test_groups() -> None:
+    a, b, c = [1], [2], "text"
+    memos = [
+        {id(a): (0, a)},
+        {id(c): (0, c)},
+        {id(b): (0, b), id(c): (1, c)},
+        {id(a): (0, a), id(b): (1, b)},
+    ]
+    assert shared_groups(memos, set()) == [[0, 2, 3], [1]]
+    assert shared_groups([], set()) == []
+
+
+def test_code_is_found_again_by_its_place() -> None:
+    text = (
+        "import math\nx = 1; f = lambda: 1; g = lambda: 2\n"
+        "@staticmethod\ndef h(a):\n    return [math.floor(i) + (lambda: i)() for i in a]\n"
+    )
+    cells = CellLog()
+    cells.add(1, text)
+    index = CodeIndex(cells)
+    top = compile(text, "<cell 1>", "exec", dont_inherit=True)
+    codes = list(nested(top))
+    places = [index.locate(code) for code in codes]
+    assert None not in places
+    assert len(set(places)) == len(places)
+    for code, place in zip(codes, places, strict=True):
+        assert place is not None
+        assert index.find(place).co_qualname == code.co_qualname
+    assert (
+        index.locate(compile("lambda: 3", "<cell 1>", "eval", dont_inherit=True).co_consts[0])
+        is None
+    )
+    assert index.locate(compile("lambda: 3", "<elsewhere>", "eval").co_consts[0]) is None
+
+
+def test_records_are_read_as_written() -> None:
+    records = [
+        Record(members=("name:a", "name:b"), tier="cloudpickle", data=b"x" * 100, portable=False),
+        Record(members=("name:c",), tier="placeholder", type_name="socket", reason="no"),
+    ]
+    part = b"".join(map(encode_record, records))
+    assert list(decode_records(part)) == records
+    for end in (1, 10, len(part) - 1):
+        with pytest.raises(Corrupt):
+            list(decode_records(part[:end]))
+
+
+def test_the_lowest_tier() -> None:
+    assert lowest(set()) == "cloudpickle"
+    assert lowest({"cloudpickle", "json", "msgpack"}) == "json"
+    assert lowest({"secret", "cloudpickle"}) == "cloudpickle"
