@@ -74,7 +74,7 @@ def test_redacting_keeps_lines_and_meaning() -> None:
     assert "user='y'" in found
     ast.parse(found)
     assert redact("x = (") == ("x = (", [])
-    assert redact(found)[0] == found or "<secret" in redact(found)[0]
+    assert redact(found)[0] == found
 
 
 class Color(enum.Enum):
