@@ -5,7 +5,7 @@ The format is in the spec, section 6; where values are cut is up to the writer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -46,7 +46,7 @@ def write_value(value: Value, put: PutChunk) -> tuple[bytes, int]:
 
 def read_value(root: bytes, get: GetChunk) -> Value:
     """The inverse of `write_value`; raises Corrupt."""
-    return _Reader(get).node(root, 0)
+    return _Reader(get).value(root)
 
 
 def chunk_ids(root: bytes, get: GetChunk) -> Iterator[bytes]:
@@ -204,42 +204,70 @@ _decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
 
 
 def _open(data: Buffer) -> tuple[str, Value]:
+    """A node's type and content, which is what the type says; raises Corrupt."""
     try:
         kind, content = _decode(data)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise Corrupt(f"a structure node cannot be read: {error}") from None
+    match kind, content:
+        case "v", _:
+            good = not isinstance(content, _Reference)
+        case "m", list():
+            good = not len(content) % 2 and all(type(key) is str for key in content[::2])
+        case "l", list():
+            good = True
+        case (("M" | "L" | "s" | "b"), bytes()):
+            good = not len(content) % ID_SIZE
+        case _:
+            good = False
+    if not good:
+        raise Corrupt(f"a structure node of type {kind!r} makes no sense")
     return kind, content
 
 
 class _Reader:
+    """Reads nodes without recursion: a value may be nested deeper than Python's stack allows."""
+
     def __init__(self, get: GetChunk) -> None:
         self._get = get
 
-    def node(self, chunk: bytes, depth: int) -> Value:
-        if depth > 4 * _MAX_DEPTH:
-            raise Corrupt("a structure is nested deeper than any that is written")
-        kind, content = _open(self._get(chunk))
-        match kind:
-            case "v":
-                return content
-            case "m":
-                items = iter(content)
-                return {
-                    key: self._resolve(item, depth) for key, item in zip(items, items, strict=True)
-                }
-            case "l":
-                return [self._resolve(item, depth) for item in content]
-            case "M":
-                merged: dict[str, Value] = {}
-                for part in split_ids(content):
-                    merged.update(self.node(part, depth + 1))
-                return merged
-            case "L":
-                return [item for part in split_ids(content) for item in self.node(part, depth + 1)]
-            case "s" | "b":
-                data = b"".join(bytes(self._get(piece)) for piece in split_ids(content))
-                return data.decode() if kind == "s" else data
-        raise Corrupt(f"unknown structure node {kind!r}")
+    def value(self, root: bytes) -> Value:
+        pending = [self._node(root)]
+        result: Value = None
+        while pending:
+            try:
+                wanted = pending[-1].send(result)
+            except StopIteration as done:
+                result = done.value
+                pending.pop()
+                continue
+            if len(pending) > 8 * _MAX_DEPTH:
+                raise Corrupt("a structure is nested deeper than any that is written")
+            pending.append(self._node(wanted))
+            result = None
+        return result
 
-    def _resolve(self, item: Value, depth: int) -> Value:
-        return self.node(item.id, depth + 1) if isinstance(item, _Reference) else item
+    def _node(self, chunk: bytes) -> Generator[bytes, Value, Value]:
+        """Yields the ids of the nodes it needs, is sent their values, and returns its own."""
+        kind, content = _open(self._get(chunk))
+        if kind == "v":
+            return content
+        if kind in ("m", "l"):
+            items = content if kind == "l" else content[1::2]
+            for at, item in enumerate(items):
+                if isinstance(item, _Reference):
+                    items[at] = yield item.id
+            return items if kind == "l" else dict(zip(content[::2], items, strict=True))
+        if kind in ("M", "L"):
+            merged: Value = {} if kind == "M" else []
+            for part in split_ids(content):
+                run = yield part
+                if type(run) is not type(merged):
+                    raise Corrupt("the runs of a structure are of different types")
+                merged.update(run) if kind == "M" else merged.extend(run)
+            return merged
+        data = b"".join(bytes(self._get(piece)) for piece in split_ids(content))
+        try:
+            return data if kind == "b" else data.decode()
+        except UnicodeDecodeError:
+            raise Corrupt("a long text is not UTF-8") from None
