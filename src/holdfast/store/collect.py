@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
@@ -33,10 +32,8 @@ from holdfast.store.entries import (
     split_names,
 )
 from holdfast.store.frames import Frame, Signed, signed_message
+from holdfast.store.ledger import Ledger
 from holdfast.store.packs import PackWriter
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
 
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
 _FOLD_LOG = 4 * 1024 * 1024  # a log longer than this is folded
@@ -77,9 +74,9 @@ def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: date
     return PrunePlan(tuple(kept), tuple(removed))
 
 
-def estimate(store: Store, decided: PrunePlan) -> PruneReport:
+def estimate(ledger: Ledger, decided: PrunePlan) -> PruneReport:
     """What executing the plan would free at least, without touching anything."""
-    now = store.catalogue
+    now = ledger.catalogue
     gone = {one.id for one in decided.removed}
     staying = {
         name
@@ -88,7 +85,7 @@ def estimate(store: Store, decided: PrunePlan) -> PruneReport:
         for names in now.volumes(record)
         for name in names
     }
-    unneeded = [v for v in store.backend.volumes() if v.is_pack and v.name not in staying]
+    unneeded = [v for v in ledger.backend.volumes() if v.is_pack and v.name not in staying]
     return PruneReport(
         kept=decided.kept,
         removed=decided.removed,
@@ -98,9 +95,9 @@ def estimate(store: Store, decided: PrunePlan) -> PruneReport:
     )
 
 
-def execute(store: Store, decided: PrunePlan) -> PruneReport:
+def execute(ledger: Ledger, decided: PrunePlan) -> PruneReport:
     """Free what is dead, move what is alive out of what is mostly dead, fold the log."""
-    collector = _Collector(store)
+    collector = _Collector(ledger)
     # What is dead goes first, so that a full disk has room for what is moved.
     collector.condemn_dead()
     reclaimed, _ = collector.delete()
@@ -115,30 +112,30 @@ def execute(store: Store, decided: PrunePlan) -> PruneReport:
 
 
 class _Collector:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
         self.rewritten_bytes = 0
 
     def condemn_dead(self) -> None:
         """Condemn the packs that no checkpoint needs."""
-        now = self._store.refresh()
+        now = self._ledger.refresh()
         doomed = [name for name in self._dead_packs(now) if name not in now.condemned]
         if doomed:
-            self._store.append(lambda now: _condemn(doomed, now))
+            self._ledger.append(lambda now: _condemn(doomed, now))
 
     def move_survivors(self) -> None:
         """Condemn dead and mostly dead volumes, and give their live chunks a new home."""
-        store = self._store
-        hold = store.backend.hold(store.catalogue.seq)
+        ledger = self._ledger
+        hold = ledger.backend.hold(ledger.catalogue.seq)
         try:
-            now = store.refresh()
+            now = ledger.refresh()
             sealed = self._seal_log()
             doomed = self._dead_packs(now) + self._sparse_packs(now) + sealed
             doomed = [name for name in doomed if name not in now.condemned]
             if doomed:
-                store.append(lambda now: _condemn(doomed, now))
-            unmoved = [name for name in store.catalogue.condemned if self._is_unmoved(name)]
+                ledger.append(lambda now: _condemn(doomed, now))
+            unmoved = [name for name in ledger.catalogue.condemned if self._is_unmoved(name)]
             if unmoved:
                 self._relocate(unmoved, hold.nonce)
             if sealed:
@@ -148,13 +145,13 @@ class _Collector:
 
     def delete(self) -> tuple[int, int]:
         """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
-        store = self._store
+        ledger = self._ledger
         # In this order: a pack that is listed belongs to a writer that holds or has committed.
-        volumes = store.backend.volumes()
-        alive = store.backend.active_nonces()
-        oldest = store.backend.oldest_hold()
-        now = store.refresh()
-        store.backend.settle()
+        volumes = ledger.backend.volumes()
+        alive = ledger.backend.active_nonces()
+        oldest = ledger.backend.oldest_hold()
+        now = ledger.refresh()
+        ledger.backend.settle()
         live, seq = now.live_volumes(), now.seq
         freed = pending = 0
         for volume in volumes:
@@ -163,15 +160,15 @@ class _Collector:
             if volume.name in now.condemned:
                 given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
                 if oldest is None or oldest >= given_up:
-                    freed += store.backend.delete(volume.name)
+                    freed += ledger.backend.delete(volume.name)
                 else:
                     pending += volume.size
             elif volume.name not in now.named and volume.name[:8] not in alive:
-                freed += store.backend.delete(volume.name)  # its writer died before committing
+                freed += ledger.backend.delete(volume.name)  # its writer died before committing
         # A writer may refer to any segment that is not condemned, so only those can go.
         logs = {volume.name for volume in volumes if not volume.is_pack}
         needed = live | (logs - now.condemned.keys())
-        return freed + store.backend.trim(seq, needed), pending
+        return freed + ledger.backend.trim(seq, needed), pending
 
     # -- choosing
 
@@ -189,7 +186,7 @@ class _Collector:
         for volume in candidates:
             if volume.name in unclear:
                 continue
-            rows = self._store.library.rows(volume.name)
+            rows = self._ledger.library.rows(volume.name)
             needed = sum(place.stored for chunk, place in rows if chunk in wanted)
             if needed < _WORTH_MOVING * sum(place.stored for _, place in rows):
                 sparse.append(volume.name)
@@ -197,34 +194,34 @@ class _Collector:
 
     def _seal_log(self) -> list[bytes]:
         """Close the log's current segment when the log has grown long; returns all closed ones."""
-        store = self._store
-        logs = [v for v in store.backend.volumes() if not v.is_pack]
+        ledger = self._ledger
+        logs = [v for v in ledger.backend.volumes() if not v.is_pack]
         if sum(v.size for v in logs) < _FOLD_LOG:
             return []
         try:
-            store.backend.seal()
+            ledger.backend.seal()
         except Behind:
             return []  # busy just now; the next prune will do it
         return [volume.name for volume in logs]
 
     def _packs(self) -> list[VolumeInfo]:
-        return [v for v in self._store.backend.volumes() if v.is_pack]
+        return [v for v in self._ledger.backend.volumes() if v.is_pack]
 
     def _is_unmoved(self, name: bytes) -> bool:
-        return name in self._store.catalogue.live_volumes()
+        return name in self._ledger.catalogue.live_volumes()
 
     # -- moving
 
     def _relocate(self, volumes: list[bytes], nonce: bytes) -> None:
-        store = self._store
-        dependents = store.catalogue.dependents(volumes)
+        ledger = self._ledger
+        dependents = ledger.catalogue.dependents(volumes)
         wanted, unclear = self._wanted(dependents, set(volumes))
-        writer = PackWriter(store.backend, nonce, workers.writing())
+        writer = PackWriter(ledger.backend, nonce, workers.writing())
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
         try:
             for volume in volumes:
-                rows = [row for row in store.library.rows(volume) if row[0] in wanted]
+                rows = [row for row in ledger.library.rows(volume) if row[0] in wanted]
                 # What cannot be read for certain stays where it is.
                 if volume in unclear or not rows:
                     continue
@@ -237,11 +234,11 @@ class _Collector:
             writer.discard()
         self.rewritten_bytes += writer.stored_bytes
         for volume, targets in moves.items():
-            store.append(lambda now, v=volume, t=targets: _relocation(v, t, now))  # type: ignore[misc]
+            ledger.append(lambda now, v=volume, t=targets: _relocation(v, t, now))  # type: ignore[misc]
 
     def _copy(self, writer: PackWriter, chunk: bytes, place: Location) -> bytes:
         """Copy a chunk as it is stored. Damage is copied too, for verify to name, not hidden."""
-        stored = self._store.backend.read(place.volume, place.offset, place.stored)
+        stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
         aligned = place.codec == 0 and place.offset % 4096 == 0
         return writer.add(chunk, place.codec, stored, place.plain, aligned=aligned).volume
 
@@ -253,7 +250,7 @@ class _Collector:
         wanted: set[bytes] = set()
         unclear: set[bytes] = set()
         for record in records:
-            places = self._store.catalogue.volumes(record)
+            places = self._ledger.catalogue.volumes(record)
             try:
                 wanted |= self._chunks(record, places, volumes)
             except (Corrupt, NotFound):
@@ -264,27 +261,27 @@ class _Collector:
         self, record: Record, places: list[tuple[bytes, ...]], volumes: set[bytes] | None
     ) -> set[bytes]:
         wanted = {record.commit.parts_chunk} if record.commit.parts_chunk else set()
-        for part in self._store.part_records(record):
+        for part in self._ledger.part_records(record):
             touched = {name for i in part.volumes for name in places[i]}
             if volumes is not None and not touched & volumes:
                 continue
             key = (part.root, part.map)
             if key not in self._chunks_of:
-                self._chunks_of[key] = frozenset(part_chunks(self._store.library, part))
+                self._chunks_of[key] = frozenset(part_chunks(self._ledger.library, part))
             wanted |= self._chunks_of[key]
         return wanted
 
     def _snapshot(self) -> None:
         """Write the log's content up to now as one file without bodies."""
-        store = self._store
-        now = store.refresh()
+        ledger = self._ledger
+        now = ledger.refresh()
         header = encode_entry(Upto(seq=now.seq))
-        key_id, mac = store.keyring.sign(signed_message(now.seq, header))
+        key_id, mac = ledger.keyring.sign(signed_message(now.seq, header))
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
-        there = {volume.name for volume in store.backend.volumes()}
+        there = {volume.name for volume in ledger.backend.volumes()}
         frames = [record.frame for record in now.all_records()]
         frames += [frame for frame in now.others if _matters(frame, now, there)]
-        store.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
+        ledger.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
 
 
 def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:

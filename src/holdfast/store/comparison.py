@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.store.blocks import LEAF_BLOCKS, PAGE
 from holdfast.store.catalogue import Record
+from holdfast.store.ledger import Ledger
 from holdfast.store.pageio import PageReader
 from holdfast.store.parts import PartRecord, split_ids
 from holdfast.store.streams import part_leaves
 from holdfast.store.structure import read_value
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
 
 Change = Literal["added", "removed", "changed", "same"]
 
@@ -65,18 +63,18 @@ class Diff:
         return all(part.change == "same" for part in self.parts)
 
 
-def diff(store: Store, before: Record, after: Record) -> Diff:
+def diff(ledger: Ledger, before: Record, after: Record) -> Diff:
     """Compare part by part."""
-    old = {part.name: part for part in store.part_records(before)}
-    new = {part.name: part for part in store.part_records(after)}
+    old = {part.name: part for part in ledger.part_records(before)}
+    new = {part.name: part for part in ledger.part_records(after)}
     parts: list[PartDiff] = []
     values: list[ValueChange] = []
     for name in sorted(old.keys() | new.keys()):
         a, b = old.get(name), new.get(name)
-        parts.append(_part_diff(store, name, a, b))
+        parts.append(_part_diff(ledger, name, a, b))
         if (a is None or a.split == "structure") and (b is None or b.split == "structure"):
-            left = ABSENT if a is None else read_value(a.root, store.library.get)
-            right = ABSENT if b is None else read_value(b.root, store.library.get)
+            left = ABSENT if a is None else read_value(a.root, ledger.library.get)
+            right = ABSENT if b is None else read_value(b.root, ledger.library.get)
             values += compare_values(name, left, right)
     return Diff(
         before=before.checkpoint(),
@@ -86,7 +84,7 @@ def diff(store: Store, before: Record, after: Record) -> Diff:
     )
 
 
-def _part_diff(store: Store, name: str, a: PartRecord | None, b: PartRecord | None) -> PartDiff:
+def _part_diff(ledger: Ledger, name: str, a: PartRecord | None, b: PartRecord | None) -> PartDiff:
     change: Change
     if a is None or b is None:
         change = "added" if a is None else "removed"
@@ -94,7 +92,7 @@ def _part_diff(store: Store, name: str, a: PartRecord | None, b: PartRecord | No
     elif a.root == b.root and a.size == b.size:
         change, changed = "same", 0
     else:
-        change, changed = "changed", _changed_bytes(store, a, b)
+        change, changed = "changed", _changed_bytes(ledger, a, b)
     return PartDiff(
         name=name,
         change=change,
@@ -104,24 +102,24 @@ def _part_diff(store: Store, name: str, a: PartRecord | None, b: PartRecord | No
     )
 
 
-def _changed_bytes(store: Store, a: PartRecord, b: PartRecord) -> int:
+def _changed_bytes(ledger: Ledger, a: PartRecord, b: PartRecord) -> int:
     paged = ("pages", "segment")
     if a.split in paged and b.split in paged:
-        return sum(_changed_pages(store, a, b)) * PAGE
+        return sum(_changed_pages(ledger, a, b)) * PAGE
     if a.split == "structure" or b.split == "structure" or a.split in paged or b.split in paged:
         return b.size
-    known = {chunk for leaf in part_leaves(store.library, a) for chunk in split_ids(leaf.ids)}
+    known = {chunk for leaf in part_leaves(ledger.library, a) for chunk in split_ids(leaf.ids)}
     return sum(
         length
-        for leaf in part_leaves(store.library, b)
+        for leaf in part_leaves(ledger.library, b)
         for chunk, length in zip(split_ids(leaf.ids), leaf.lengths, strict=True)
         if chunk not in known
     )
 
 
-def _changed_pages(store: Store, a: PartRecord, b: PartRecord) -> Iterator[int]:
+def _changed_pages(ledger: Ledger, a: PartRecord, b: PartRecord) -> Iterator[int]:
     """Per block of b: how many pages point elsewhere than in a."""
-    old, new = PageReader(store.library, a), PageReader(store.library, b)
+    old, new = PageReader(ledger.library, a), PageReader(ledger.library, b)
     for block in range(new.block_count):
         if block >= old.block_count:
             yield -(-new.block_size(block) // PAGE)

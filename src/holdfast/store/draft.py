@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uuid_utils
 
@@ -21,6 +21,7 @@ from holdfast.store.catalogue import Catalogue, Record
 from holdfast.store.chunks import MAX_CHUNK, Location
 from holdfast.store.contents import part_chunks
 from holdfast.store.entries import HERE, Commit, Verb
+from holdfast.store.ledger import Ledger
 from holdfast.store.pageio import PageReader, PageWriter
 from holdfast.store.parts import (
     INLINE_LEAF,
@@ -37,9 +38,6 @@ from holdfast.store.parts import (
 from holdfast.store.sink import Sink
 from holdfast.store.sources import Source, windows
 from holdfast.store.structure import write_value
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
 
 _PIECE = 1024 * 1024  # pieces of a `whole` part
 
@@ -58,7 +56,7 @@ class Draft:
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         subject: Subject,
         parent: Record | None,
         *,
@@ -68,7 +66,7 @@ class Draft:
         verb: Verb = "checkpoint",
         rollback_of: bytes | None = None,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._subject = subject
         self._parent = parent
         self._reason = reason
@@ -80,20 +78,20 @@ class Draft:
         self._done = False
         self._process = os.getpid()
         _check_texts(reason, stage, self._tags)
-        self._hold = store.backend.hold(store.catalogue.seq)
+        self._hold = ledger.backend.hold(ledger.catalogue.seq)
         if self._hold.nonce == NO_NONCE:
             # Without a hold a collector could take away what this draft refers to.
             raise Denied(
-                f"the store at {store.url} can be read here, but not written",
+                f"the store at {ledger.backend.url} can be read here, but not written",
                 hint="check who owns its directory and whether it is mounted read-only",
             )
         try:
-            self._began = store.refresh().seq
-            store.library.learn(store.catalogue.named)
+            self._began = ledger.refresh().seq
+            ledger.library.learn(ledger.catalogue.named)
         except BaseException:
             self._hold.release()
             raise
-        self._sink = Sink(store.backend, store.library.index, self._usable, self._hold.nonce)
+        self._sink = Sink(ledger.backend, ledger.library.index, self._usable, self._hold.nonce)
 
     def __enter__(self) -> Draft:
         return self
@@ -149,8 +147,8 @@ class Draft:
             )
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
-        record = self._store.part_record(source, name)
-        volumes = self._store.catalogue.volumes(source)
+        record = self._ledger.part_record(source, name)
+        volumes = self._ledger.catalogue.volumes(source)
         kept_in = tuple(v for i in record.volumes for v in volumes[i])
         self._pieces[name] = _Piece(record, kept_in=kept_in)
 
@@ -159,7 +157,7 @@ class Draft:
         self._check_open()
         checkpoint = uuid_utils.uuid7().bytes
         try:
-            now = self._store.append(lambda now: self._entry(now, checkpoint))
+            now = self._ledger.append(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()
         return now.record(checkpoint).checkpoint()
@@ -176,10 +174,10 @@ class Draft:
     # -- parts
 
     def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> _Piece:
-        library = self._store.library
+        library = self._ledger.library
         base = None
         if self._parent is not None:
-            before = self._store.find_part(self._parent, name)
+            before = self._ledger.find_part(self._parent, name)
             if before is not None and before.split in ("pages", "segment") and before.skew == skew:
                 base = PageReader(library, before)
         writer = PageWriter(self._sink, library, base, aligned=split == "segment")
@@ -335,7 +333,7 @@ class Draft:
 
         Our hold keeps the file itself in place until we are done.
         """
-        library = self._store.library
+        library = self._ledger.library
         library.learn(now.named)  # what was moved is found where it went
         for chunk, place in self._sink.unusable():
             self._sink.rescue(chunk, library.read(place))
@@ -346,7 +344,7 @@ class Draft:
                 self._sink.refer(piece.chunks, library.get)
 
     def _usable(self, place: Location) -> bool:
-        return self._volume_usable(place.volume, self._store.catalogue)
+        return self._volume_usable(place.volume, self._ledger.catalogue)
 
     def _volume_usable(self, volume: bytes, now: Catalogue) -> bool:
         return now.is_usable(volume, self._began)

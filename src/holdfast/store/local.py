@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -92,10 +93,7 @@ class LocalBackend:
                 )
             self._create()
         self.store_id = self._read_marker()
-        # Backups and version control forget empty directories.
-        with suppress(OSError):
-            for folder in _FOLDERS:
-                (root / folder).mkdir(exist_ok=True)
+        self._make_missing_folders()
         self._log = LocalLog(root / "log", root / "tmp", self.disk)
 
     def _exists(self) -> bool:
@@ -272,13 +270,27 @@ class LocalBackend:
         path = self.path(volume)
         return path.name if path else volume.hex()
 
+    def _make_missing_folders(self) -> None:
+        """Backups and version control forget empty directories."""
+        with _Saying("opening the store"):
+            missing = [name for name in _FOLDERS if not (self.root / name).is_dir()]
+            try:
+                for name in missing:
+                    (self.root / name).mkdir(exist_ok=True)
+            except PermissionError:
+                return  # whoever may only read can do without
+            except OSError as error:
+                if error.errno != errno.EROFS:
+                    raise
+                return
+            if missing:
+                self.disk.sync_directory(self.root, "layout")
+
     def _create(self) -> None:
         try:
             self._refuse_foreign_folder()
             self.root.mkdir(parents=True, exist_ok=True)
-            for folder in _FOLDERS:
-                (self.root / folder).mkdir(exist_ok=True)
-            self.disk.sync_directory(self.root, "layout")
+            self._make_missing_folders()
             self.disk.sync_way(self.root)
             self._write_marker()
         except OSError as error:
@@ -315,10 +327,8 @@ class LocalBackend:
             self.disk.sync_file(fd, "marker data")
         finally:
             os.close(fd)
-        try:
+        with suppress(FileExistsError):  # made by another process at the same moment: as good
             os.link(draft, self.root / MARKER)
-        except FileExistsError:
-            pass  # another process made the same store at the same moment; theirs is as good
         self.disk.sync_directory(self.root, "marker name")
         draft.unlink()
 

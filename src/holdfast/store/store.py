@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,45 +14,34 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest
 from holdfast.model.errors import (
     BadInput,
-    Conflict,
-    Corrupt,
     Denied,
     NotFound,
     UsageError,
 )
-from holdfast.model.report import Problem, Verification
+from holdfast.model.report import Verification
 from holdfast.model.subject import Kind, Subject
 from holdfast.store import collect, comparison, references, retention, verifying
-from holdfast.store.backend import Backend, Behind
+from holdfast.store.backend import Backend
 from holdfast.store.catalogue import Catalogue, Record, id_bytes
-from holdfast.store.chunks import Location
 from holdfast.store.draft import Draft
 from holdfast.store.entries import (
-    Commit,
     Drop,
     Entry,
     Label,
     Move,
-    Relocate,
     Verb,
-    decode_entry,
-    encode_entry,
 )
-from holdfast.store.frames import Frame, Signed, signed_message
 from holdfast.store.keys import Keyring
-from holdfast.store.library import Library
+from holdfast.store.ledger import Ledger
 from holdfast.store.mapping import Mapping as PartMapping
 from holdfast.store.mapping import map_part
-from holdfast.store.parts import PartRecord, decode_parts, split_ids
+from holdfast.store.parts import PartRecord
 from holdfast.store.streams import PartStream
 from holdfast.store.structure import read_value
 
 Reference = str | Checkpoint
 List = list  # inside the class, `list` is the verb
-Build = Callable[[Catalogue], tuple[Entry, bytes]]
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
-
-_PATIENCE = 1000  # lost races for the next entry before a writer gives up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +59,11 @@ class Store:
     """Checkpoints of any number of subjects, in one place."""
 
     def __init__(self, backend: Backend, keyring: Keyring) -> None:
-        self.backend = backend
-        self.keyring = keyring
-        self.library = Library(backend)
-        self.catalogue = Catalogue()
-        self._lock = threading.RLock()
-        self.refresh()
+        self._ledger = Ledger(backend, keyring)
 
     @property
     def url(self) -> str:
-        return self.backend.url
+        return self._ledger.backend.url
 
     def __enter__(self) -> Store:
         return self
@@ -93,70 +76,12 @@ class Store:
     ) -> None:
         self.close()
 
+    def refresh(self) -> None:
+        """Take in what others wrote; every other method does so by itself."""
+        self._ledger.refresh()
+
     def close(self) -> None:
-        self.backend.close()
-
-    # -- the log
-
-    def refresh(self) -> Catalogue:
-        """Take in what others wrote."""
-        with self._lock:
-            tail = self.backend.entries(self.catalogue.seq)
-            now = self.catalogue
-            if tail.reset:
-                # Other threads go on with the old one until this is complete.
-                now = Catalogue(seq=tail.base)
-                self.library.index.forget_inline()
-            for frame in tail.frames:
-                if frame.seq > max(now.seq, tail.base) + 1:
-                    _miss(now, now.seq + 1, frame.seq - 1)
-                self._take(now, frame)
-            self.catalogue = now
-            return now
-
-    def append(self, build: Build) -> Catalogue:
-        """Append an entry that `build` makes from the catalogue as it is at that moment."""
-        for _ in range(_PATIENCE):
-            with self._lock:
-                now = self.refresh()
-                entry, body = build(now)
-                header = encode_entry(entry)
-                seq = now.seq + 1
-                key_id, mac = self.keyring.sign(signed_message(seq, header))
-                signed = Signed(seq=seq, key_id=key_id, mac=mac, header=header, body=body)
-                try:
-                    frame = self.backend.append(signed)
-                except Behind:
-                    continue
-                self._take(now, frame)
-                return now
-        raise Conflict("other writers were faster every time", hint="try again")
-
-    def _take(self, now: Catalogue, frame: Frame) -> None:
-        """Fold one entry in; what cannot be is a problem to report, never a reason to stop."""
-        known = self.keyring.knows(frame.key_id)
-        try:
-            if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
-                raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
-            entry = decode_entry(frame.header)
-            now.apply(frame, entry, foreign=not known)
-        except (Corrupt, BadInput) as error:
-            now.seq = max(now.seq, frame.seq)
-            now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
-            return
-        if isinstance(entry, Commit) and frame.body_size:
-            self._index_body(frame, entry)
-        elif isinstance(entry, Relocate):
-            self.library.index.forget_inline(entry.volume)
-
-    def _index_body(self, frame: Frame, commit: Commit) -> None:
-        offset = frame.body_offset
-        sizes = commit.chunk_sizes
-        for i, chunk in enumerate(split_ids(commit.chunk_ids)):
-            stored, plain, codec = sizes[3 * i : 3 * i + 3]
-            place = Location(frame.origin, offset, stored, plain, codec)
-            self.library.index.add_inline(chunk, place)
-            offset += stored
+        self._ledger.backend.close()
 
     # -- writing
 
@@ -171,12 +96,12 @@ class Store:
     ) -> Draft:
         """Begin a checkpoint of a subject, by default on top of its head."""
         who = _subject(subject)
-        now = self.refresh()
+        now = self._ledger.refresh()
         if parent == "head":
             base = now.head(str(who))
         else:
             base = None if parent is None else references.resolve(now, parent)
-        return Draft(self, who, base, reason=reason, stage=stage, tags=tags or {})
+        return Draft(self._ledger, who, base, reason=reason, stage=stage, tags=tags or {})
 
     # -- looking
 
@@ -189,7 +114,7 @@ class Store:
         """Checkpoints, newest first; nothing but the log is read."""
         who = None if subject is None else str(_subject(subject))
         found: list[Checkpoint] = []
-        for record in self.refresh().newest_first():
+        for record in self._ledger.refresh().newest_first():
             if limit is not None and len(found) >= limit:
                 break
             if who is not None and record.commit.subject != who:
@@ -201,50 +126,49 @@ class Store:
 
     def subjects(self) -> List[SubjectSummary]:
         """Every subject that has a checkpoint, the latest touched first."""
-        with self._lock:
-            now = self.refresh()
-            groups: dict[str, list[Record]] = {}
-            for record in now.all_records():
-                groups.setdefault(record.commit.subject, []).append(record)
-            summaries = []
-            for name, records in groups.items():
-                head = now.head(name)
-                summaries.append(
-                    SubjectSummary(
-                        subject=Subject.parse(name),
-                        head=head.checkpoint() if head else None,
-                        count=len(records),
-                        time=now.moves[name][-1].time,
-                        size_bytes=(head or records[-1]).commit.size,
-                    )
+        now = self._ledger.refresh()
+        groups: dict[str, list[Record]] = {}
+        for record in now.all_records():
+            groups.setdefault(record.commit.subject, []).append(record)
+        summaries = []
+        for name, records in groups.items():
+            head = now.head(name)
+            summaries.append(
+                SubjectSummary(
+                    subject=Subject.parse(name),
+                    head=head.checkpoint() if head else None,
+                    count=len(records),
+                    time=now.moves[name][-1].time,
+                    size_bytes=(head or records[-1]).commit.size,
                 )
+            )
         return sorted(summaries, key=lambda summary: summary.time, reverse=True)
 
     def resolve(self, reference: Reference) -> Checkpoint:
         """The checkpoint that an id, a short id, a subject, an ancestor or a tag means."""
-        return references.resolve(self.refresh(), reference).checkpoint()
+        return references.resolve(self._ledger.refresh(), reference).checkpoint()
 
     def show(self, reference: Reference) -> Manifest:
         """A checkpoint and its parts."""
-        record = references.resolve(self.refresh(), reference)
-        parts = tuple(part.value() for part in self.part_records(record))
+        record = references.resolve(self._ledger.refresh(), reference)
+        parts = tuple(part.value() for part in self._ledger.part_records(record))
         return Manifest(checkpoint=record.checkpoint(), parts=parts)
 
     def head(self, subject: Subject | str) -> Checkpoint | None:
-        record = self.refresh().head(str(_subject(subject)))
+        record = self._ledger.refresh().head(str(_subject(subject)))
         return record.checkpoint() if record else None
 
     def history(self, subject: Subject | str) -> List[HeadMove]:
         """How a subject's head moved, oldest first."""
-        return list(self.refresh().moves.get(str(_subject(subject)), ()))
+        return list(self._ledger.refresh().moves.get(str(_subject(subject)), ()))
 
     # -- reading
 
     def open(self, reference: Reference, part: str, *, trust: bool = False) -> BinaryIO:
         """A part as a binary file, verified while it is read."""
-        hold = self.backend.hold(self.catalogue.seq)
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
         try:
-            stream = PartStream(self.library, self._readable(reference, part, trust), hold)
+            stream = PartStream(self._ledger.library, self._readable(reference, part, trust), hold)
         except BaseException:
             hold.release()
             raise
@@ -253,12 +177,16 @@ class Store:
     def read(self, reference: Reference, part: str, *, trust: bool = False) -> bytes:
         """A whole part."""
         with self._holding():
-            return PartStream(self.library, self._readable(reference, part, trust)).readall()
+            return PartStream(
+                self._ledger.library, self._readable(reference, part, trust)
+            ).readall()
 
     def copy_part(self, reference: Reference, part: str, fd: int, *, trust: bool = False) -> int:
         """Write a part to an open file, with several threads; returns its size."""
         with self._holding():
-            return PartStream(self.library, self._readable(reference, part, trust)).copy_to(fd)
+            return PartStream(self._ledger.library, self._readable(reference, part, trust)).copy_to(
+                fd
+            )
 
     def value(self, reference: Reference, part: str, *, trust: bool = False) -> Any:
         """The value of a `structure` part."""
@@ -268,7 +196,7 @@ class Store:
                 raise UsageError(
                     f"part {part!r} is bytes, not a value", hint="use open() or read()"
                 )
-            return read_value(record.root, self.library.get)
+            return read_value(record.root, self._ledger.library.get)
 
     def map(
         self,
@@ -284,47 +212,26 @@ class Store:
         `writable` gives a private copy-on-write view. Mapped bytes are verified in the background;
         `verify="first"` waits for it and raises Corrupt.
         """
-        hold = self.backend.hold(self.catalogue.seq)
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
         try:
             found = self._readable(reference, part, trust)
         except BaseException:
             hold.release()
             raise
-        mapping = map_part(self.library, found, hold, writable=writable)
+        mapping = map_part(self._ledger.library, found, hold, writable=writable)
         if verify == "first":
             mapping.check()
         return mapping
 
-    def part_records(self, record: Record) -> tuple[PartRecord, ...]:
-        """The parts of a checkpoint with their maps; makes their chunks findable."""
-        commit = record.commit
-        self.library.learn(v for names in self.catalogue.volumes(record) for v in names)
-        data = (
-            commit.parts or bytes(self.library.get(commit.parts_chunk))
-            if commit.part_count
-            else b"\x90"
-        )
-        return decode_parts(data)
-
-    def find_part(self, record: Record, name: str) -> PartRecord | None:
-        return next((part for part in self.part_records(record) if part.name == name), None)
-
-    def part_record(self, record: Record, name: str) -> PartRecord:
-        found = self.find_part(record, name)
-        if found is None:
-            has = ", ".join(part.name for part in self.part_records(record)[:8]) or "no parts"
-            raise NotFound(f"the checkpoint has no part {name!r}", hint=f"it has {has}")
-        return found
-
     def _readable(self, reference: Reference, part: str, trust: bool) -> PartRecord:
-        record = references.resolve(self.refresh(), reference)
+        record = references.resolve(self._ledger.refresh(), reference)
         _check_trust(record, trust)
-        return self.part_record(record, part)
+        return self._ledger.part_record(record, part)
 
     @contextmanager
     def _holding(self) -> Iterator[None]:
         """Nothing that a reader may need is deleted inside this block."""
-        hold = self.backend.hold(self.catalogue.seq)
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
         try:
             yield
         finally:
@@ -334,7 +241,7 @@ class Store:
 
     def restore(self, reference: Reference, *, trust: bool = False) -> Checkpoint:
         """Move the head of a checkpoint's subject to it."""
-        found = references.resolve(self.refresh(), reference)
+        found = references.resolve(self._ledger.refresh(), reference)
         _check_trust(found, trust)
         return self._move(found, "restore")
 
@@ -343,7 +250,7 @@ class Store:
     ) -> Checkpoint:
         """Go back to the head's parent, or to a given checkpoint: a new one of the same content."""
         name = str(_subject(subject))
-        now = self.refresh()
+        now = self._ledger.refresh()
         head = now.head(name)
         target = (
             references.rollback_target(now, name) if to is None else references.resolve(now, to)
@@ -360,7 +267,7 @@ class Store:
 
     def fork(self, reference: Reference, name: str, *, trust: bool = False) -> Checkpoint:
         """Begin a new subject of the same kind with the content of a checkpoint."""
-        now = self.refresh()
+        now = self._ledger.refresh()
         source = references.resolve(now, reference)
         _check_trust(source, trust)
         kind = Subject.parse(source.commit.subject).kind
@@ -383,7 +290,7 @@ class Store:
             move = Move(subject=name, before=after, after=before, verb="undo", time=_tick(now))
             return move, b""
 
-        return self.append(build).moves[name][-1]
+        return self._ledger.append(build).moves[name][-1]
 
     def _move(self, target: Record, verb: Verb) -> Checkpoint:
         name = target.commit.subject
@@ -399,7 +306,7 @@ class Store:
             )
             return move, b""
 
-        return self.append(build).record(target.commit.id).checkpoint()
+        return self._ledger.append(build).record(target.commit.id).checkpoint()
 
     def _copy(
         self,
@@ -415,7 +322,7 @@ class Store:
             f"rollback to {short}" if verb == "rollback" else f"fork of {source.commit.subject}"
         )
         with Draft(
-            self,
+            self._ledger,
             subject,
             parent,
             reason=reason,
@@ -424,7 +331,7 @@ class Store:
             verb=verb,
             rollback_of=rollback_of,
         ) as draft:
-            for part in self.part_records(source):
+            for part in self._ledger.part_records(source):
                 draft.keep(part.name, of=source)
             return draft.commit()
 
@@ -454,20 +361,20 @@ class Store:
         unset: tuple[str, ...] = (),
         pinned: bool | None = None,
     ) -> Checkpoint:
-        found = references.resolve(self.refresh(), reference).commit.id
+        found = references.resolve(self._ledger.refresh(), reference).commit.id
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             now.record(found)
             label = Label(id=found, set=set_tags or {}, unset=unset, pinned=pinned, time=_tick(now))
             return label, b""
 
-        return self.append(build).record(found).checkpoint()
+        return self._ledger.append(build).record(found).checkpoint()
 
     # -- letting go
 
     def delete(self, *which: Reference) -> List[Checkpoint]:
         """Drop checkpoints. A head that goes moves to its nearest ancestor that stays."""
-        now = self.refresh()
+        now = self._ledger.refresh()
         doomed = {references.resolve(now, one).commit.id for one in which}
         removed = [now.record(one).checkpoint() for one in doomed]
         self._drop(doomed)
@@ -482,25 +389,25 @@ class Store:
     ) -> collect.PruneReport:
         """Apply a retention policy to each subject, then give back the space nothing needs."""
         only = None if subject is None else str(_subject(subject))
-        plan = collect.plan(self.refresh(), keep or retention.DEFAULT, only, moment.now())
+        plan = collect.plan(self._ledger.refresh(), keep or retention.DEFAULT, only, moment.now())
         if dry_run:
-            return collect.estimate(self, plan)
+            return collect.estimate(self._ledger, plan)
         if plan.removed:
             self._drop({cast(bytes, id_bytes(one.id)) for one in plan.removed})
-        return collect.execute(self, plan)
+        return collect.execute(self._ledger, plan)
 
     def _drop(self, doomed: set[bytes]) -> None:
-        for name in {self.catalogue.record(one).commit.subject for one in doomed}:
+        for name in {self._ledger.catalogue.record(one).commit.subject for one in doomed}:
             self._move_head_off(name, doomed)
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             still = tuple(one for one in sorted(doomed) if one in now.records)
             return Drop(ids=still, time=_tick(now)), b""
 
-        self.append(build)
+        self._ledger.append(build)
 
     def _move_head_off(self, subject: str, doomed: set[bytes]) -> None:
-        head = self.catalogue.heads.get(subject)
+        head = self._ledger.catalogue.heads.get(subject)
         if head not in doomed:
             return
 
@@ -511,30 +418,25 @@ class Store:
                 subject=subject, before=before, after=after, verb="delete", time=_tick(now)
             ), b""
 
-        self.append(build)
+        self._ledger.append(build)
 
     # -- trusting and comparing
 
     def verify(self, deep: bool = False, progress: Progress | None = None) -> Verification:
         """Check that everything the log promises is there; `deep` reads every byte."""
-        return verifying.verify(self, deep, progress)
+        return verifying.verify(self._ledger, deep, progress)
 
     def diff(self, a: Reference, b: Reference, *, trust: bool = False) -> comparison.Diff:
         """What changed from one checkpoint to another."""
-        now = self.refresh()
+        now = self._ledger.refresh()
         before, after = references.resolve(now, a), references.resolve(now, b)
         _check_trust(before, trust)
         _check_trust(after, trust)
-        return comparison.diff(self, before, after)
+        return comparison.diff(self._ledger, before, after)
 
 
 def _subject(subject: Subject | str) -> Subject:
     return subject if isinstance(subject, Subject) else Subject.parse(subject)
-
-
-def _miss(now: Catalogue, first: int, last: int) -> None:
-    which = f"entry {first}" if first == last else f"entries {first} to {last}"
-    now.problems.append(Problem(where="log", what=f"{which} cannot be read"))
 
 
 def _tick(now: Catalogue) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.model.report import Problem, Verification
@@ -12,25 +11,23 @@ from holdfast.store.blocks import LEAF_BLOCKS, pages_root
 from holdfast.store.catalogue import Catalogue, Record, id_text
 from holdfast.store.chunks import Location, chunk_id
 from holdfast.store.contents import part_chunks
+from holdfast.store.ledger import Ledger
 from holdfast.store.packs import BLOCK, check_head, read_table
 from holdfast.store.pageio import PageReader
 from holdfast.store.parts import PartRecord, digest, pieces_root, split_ids
 from holdfast.store.streams import part_leaves
 
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
-
 Progress = Callable[[int, int], None]
 
 
-def verify(store: Store, deep: bool, progress: Progress | None) -> Verification:
+def verify(ledger: Ledger, deep: bool, progress: Progress | None) -> Verification:
     """Look at the log, at every checkpoint's parts, and with `deep` at every stored byte."""
-    return _Inspection(store, deep, progress).run()
+    return _Inspection(ledger, deep, progress).run()
 
 
 class _Inspection:
-    def __init__(self, store: Store, deep: bool, progress: Progress | None) -> None:
-        self._store = store
+    def __init__(self, ledger: Ledger, deep: bool, progress: Progress | None) -> None:
+        self._ledger = ledger
         self._deep = deep
         self._progress = progress
         self._problems: list[Problem] = []
@@ -40,13 +37,13 @@ class _Inspection:
         self._seen: set[tuple[bytes, bytes]] = set()
 
     def run(self) -> Verification:
-        store = self._store
-        hold = store.backend.hold(store.catalogue.seq)
+        ledger = self._ledger
+        hold = ledger.backend.hold(ledger.catalogue.seq)
         try:
-            store.library.index.forget_damage()
-            now = store.refresh()
+            ledger.library.index.forget_damage()
+            now = ledger.refresh()
             self._look_at_log(now)
-            volumes = {volume.name: volume for volume in store.backend.volumes()}
+            volumes = {volume.name: volume for volume in ledger.backend.volumes()}
             self._look_at_volumes(now, volumes)
             for record in now.all_records():
                 self._look_at_checkpoint(now, record, volumes)
@@ -64,7 +61,7 @@ class _Inspection:
     # -- the log
 
     def _look_at_log(self, now: Catalogue) -> None:
-        for damage in self._store.backend.audit():
+        for damage in self._ledger.backend.audit():
             text = f"{damage.what} ({damage.size} bytes at {damage.offset})"
             if damage.torn:
                 self._notes.append(f"log/{damage.file}: {text}")
@@ -84,7 +81,7 @@ class _Inspection:
             if volume.is_pack and (volume.name in now.named or self._deep):
                 self._look_at_pack(now, volume)
             elif self._deep and not volume.is_pack:
-                for chunk, place in self._store.library.rows(volume.name):
+                for chunk, place in self._ledger.library.rows(volume.name):
                     self._look_at_chunk(now, chunk, place)
             if self._progress is not None:
                 self._progress(self._bytes, total)
@@ -94,7 +91,7 @@ class _Inspection:
             )
 
     def _look_at_pack(self, now: Catalogue, volume: VolumeInfo) -> None:
-        backend = self._store.backend
+        backend = self._ledger.backend
         where = f"packs/{volume.name.hex()}.pack"
         try:
             check_head(backend.read(volume.name, 0, BLOCK), volume.name)
@@ -102,7 +99,7 @@ class _Inspection:
         except HoldfastError as error:
             self._problem(where, str(error), self._affected(now, volume.name))
             return
-        places = self._store.library.rows(volume.name)
+        places = self._ledger.library.rows(volume.name)
         if self._deep:
             for chunk, place in places:
                 self._look_at_chunk(now, chunk, place)
@@ -114,7 +111,7 @@ class _Inspection:
         table = volume.size - BLOCK * (rows + 1)
         ends = [(p.offset, p.offset + p.stored) for p in sorted(places, key=lambda p: p.offset)]
         for start, end in [*ends, (table, table)]:
-            if start > at and any(self._store.backend.read(volume.name, at, start - at)):
+            if start > at and any(self._ledger.backend.read(volume.name, at, start - at)):
                 where = f"packs/{volume.name.hex()}.pack"
                 self._problem(where, f"bytes {at} to {start} should be zero and are not")
             at = max(at, end)
@@ -126,7 +123,7 @@ class _Inspection:
             f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"
         )
         try:
-            if chunk_id(self._store.library.read(place)) != chunk:
+            if chunk_id(self._ledger.library.read(place)) != chunk:
                 raise Corrupt("does not match its checksum")
         except HoldfastError as error:
             what = f"chunk {chunk.hex()[:16]}: {error}"
@@ -144,7 +141,7 @@ class _Inspection:
             self._problem(where, f"volume {missing[0]} is missing", (id_text(record.commit.id),))
             return
         try:
-            parts = self._store.part_records(record)
+            parts = self._ledger.part_records(record)
             _check_digest(record, parts)
             for part in parts:
                 self._look_at_part(part)
@@ -156,7 +153,7 @@ class _Inspection:
         if key in self._seen:
             return
         self._seen.add(key)
-        library = self._store.library
+        library = self._ledger.library
         for chunk in set(part_chunks(library, part)):
             if not library.index.find(chunk):
                 raise Corrupt(f"part {part.name!r}: chunk {chunk.hex()[:16]} is missing")

@@ -1,0 +1,125 @@
+"""The ledger: the log, folded and kept current, and the chunks it speaks of.
+
+Everything that changes a store goes through `append`; everything that reads one begins with
+`refresh`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound
+from holdfast.model.report import Problem
+from holdfast.store.backend import Backend, Behind
+from holdfast.store.catalogue import Catalogue, Record
+from holdfast.store.chunks import Location
+from holdfast.store.entries import Commit, Entry, Relocate, decode_entry, encode_entry
+from holdfast.store.frames import Frame, Signed, signed_message
+from holdfast.store.keys import Keyring
+from holdfast.store.library import Library
+from holdfast.store.parts import PartRecord, decode_parts, split_ids
+
+Build = Callable[[Catalogue], tuple[Entry, bytes]]
+
+_PATIENCE = 1000  # lost races for the next entry before a writer gives up
+
+
+class Ledger:
+    """What a store knows. Thread-safe."""
+
+    def __init__(self, backend: Backend, keyring: Keyring) -> None:
+        self.backend = backend
+        self.keyring = keyring
+        self.library = Library(backend)
+        self.catalogue = Catalogue()
+        self._lock = threading.RLock()
+        self.refresh()
+
+    def refresh(self) -> Catalogue:
+        """Take in what others wrote."""
+        with self._lock:
+            tail = self.backend.entries(self.catalogue.seq)
+            now = self.catalogue
+            if tail.reset:
+                # Other threads go on with the old one until this is complete.
+                now = Catalogue(seq=tail.base)
+                self.library.index.forget_inline()
+            for frame in tail.frames:
+                if frame.seq > max(now.seq, tail.base) + 1:
+                    _miss(now, now.seq + 1, frame.seq - 1)
+                self._take(now, frame)
+            self.catalogue = now
+            return now
+
+    def append(self, build: Build) -> Catalogue:
+        """Append an entry that `build` makes from the catalogue as it is at that moment."""
+        for _ in range(_PATIENCE):
+            with self._lock:
+                now = self.refresh()
+                entry, body = build(now)
+                header = encode_entry(entry)
+                seq = now.seq + 1
+                key_id, mac = self.keyring.sign(signed_message(seq, header))
+                signed = Signed(seq=seq, key_id=key_id, mac=mac, header=header, body=body)
+                try:
+                    frame = self.backend.append(signed)
+                except Behind:
+                    continue
+                self._take(now, frame)
+                return now
+        raise Conflict("other writers were faster every time", hint="try again")
+
+    def _take(self, now: Catalogue, frame: Frame) -> None:
+        """Fold one entry in; what cannot be is a problem to report, never a reason to stop."""
+        known = self.keyring.knows(frame.key_id)
+        try:
+            if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
+                raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
+            entry = decode_entry(frame.header)
+            now.apply(frame, entry, foreign=not known)
+        except (Corrupt, BadInput) as error:
+            now.seq = max(now.seq, frame.seq)
+            now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
+            return
+        if isinstance(entry, Commit) and frame.body_size:
+            self._index_body(frame, entry)
+        elif isinstance(entry, Relocate):
+            self.library.index.forget_inline(entry.volume)
+
+    def _index_body(self, frame: Frame, commit: Commit) -> None:
+        offset = frame.body_offset
+        sizes = commit.chunk_sizes
+        for i, chunk in enumerate(split_ids(commit.chunk_ids)):
+            stored, plain, codec = sizes[3 * i : 3 * i + 3]
+            place = Location(frame.origin, offset, stored, plain, codec)
+            self.library.index.add_inline(chunk, place)
+            offset += stored
+
+    # -- parts
+
+    def part_records(self, record: Record) -> tuple[PartRecord, ...]:
+        """The parts of a checkpoint with their maps; makes their chunks findable."""
+        commit = record.commit
+        self.library.learn(v for names in self.catalogue.volumes(record) for v in names)
+        data = (
+            commit.parts or bytes(self.library.get(commit.parts_chunk))
+            if commit.part_count
+            else b"\x90"
+        )
+        return decode_parts(data)
+
+    def find_part(self, record: Record, name: str) -> PartRecord | None:
+        return next((part for part in self.part_records(record) if part.name == name), None)
+
+    def part_record(self, record: Record, name: str) -> PartRecord:
+        found = self.find_part(record, name)
+        if found is None:
+            has = ", ".join(part.name for part in self.part_records(record)[:8]) or "no parts"
+            raise NotFound(f"the checkpoint has no part {name!r}", hint=f"it has {has}")
+        return found
+
+
+def _miss(now: Catalogue, first: int, last: int) -> None:
+    which = f"entry {first}" if first == last else f"entries {first} to {last}"
+    now.problems.append(Problem(where="log", what=f"{which} cannot be read"))
