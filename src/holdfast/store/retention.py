@@ -80,7 +80,9 @@ class Within(Policy):
 
     def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
         return {
-            one.id: f"within {self.span}" for one in newest_first if now - one.time <= self.span
+            one.id: f"within {_in_words(self.span)}"
+            for one in newest_first
+            if now - one.time <= self.span
         }
 
 
@@ -263,6 +265,16 @@ def _score(one: Checkpoint, tag: str) -> float | None:
     except (KeyError, ValueError):
         return None
     return score if score == score else None  # a NaN is no score
+
+
+def _in_words(span: timedelta) -> str:
+    """`2 days`, `36 hours`, `90 seconds`: the largest unit that says it exactly."""
+    seconds = span.total_seconds()
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length and not seconds % length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"
 
 
 def _check_positive(what: str, value: float) -> None:
