@@ -314,11 +314,12 @@ class LocalLog:
     def _write(self, path: Path, offset: int, data: bytes) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
+            if offset == framing.FILE_HEAD_SIZE:
+                # The first entry makes the segment's name matter, whoever gave it that name. Not
+                # after the write: who appends behind an entry may rely on the segment's name.
+                self._disk.sync_directory(self._folder, "segment name")
             write_all(fd, data, offset)
             self._disk.sync_file(fd, "entry")
-            if offset == framing.FILE_HEAD_SIZE:
-                # The first entry makes the segment's name matter, whoever gave it that name.
-                self._disk.sync_directory(self._folder, "segment name")
         except BaseException as error:
             # Nobody was told of this entry, but somebody may have read it. So its place is never
             # used again, which makes the file shorter than what they have read of it, for good.
@@ -359,7 +360,9 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> Non
 
 def _was_cut(position: _Position) -> bool:
     """Whether an entry that was read was taken back, because it could not be made durable."""
-    return position.path is not None and position.path.stat().st_size < position.offset
+    if position.path is None or position.offset <= framing.FILE_HEAD_SIZE:
+        return False  # no entry was read from it
+    return position.path.stat().st_size < position.offset
 
 
 def _lock(fd: int, path: Path) -> None:
