@@ -13,7 +13,7 @@ import uuid_utils
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
-from holdfast.model.errors import BadInput, Denied, NotFound, UsageError
+from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store import content, workers
 from holdfast.store.backend import NO_NONCE
@@ -175,15 +175,26 @@ class Draft:
 
     def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> _Piece:
         library = self._ledger.library
-        base = None
-        if self._parent is not None:
-            before = self._ledger.find_part(self._parent, name)
-            if before is not None and before.split in ("pages", "segment") and before.skew == skew:
-                base = PageReader(library, before)
+        base = self._base(name, skew)
         writer = PageWriter(self._sink, library, base, aligned=split == "segment")
         total, root, leaves, used = writer.write(windows(source, skew))
         size = max(0, total - skew)
         return self._mapped(name, size, split, root, skew, leaves, used)
+
+    def _base(self, name: str, skew: int) -> PageReader | None:
+        """The parent's part to compare with, where it has one and all of it is there. A parent
+        that lost some of its bytes is no reason to lose the child."""
+        if self._parent is None:
+            return None
+        try:
+            before = self._ledger.find_part(self._parent, name)
+            if before is None or before.split not in ("pages", "segment") or before.skew != skew:
+                return None
+            reader = PageReader(self._ledger.library, before)
+            chunks = [chunk for table in reader.tables() for chunk in table.ids]
+        except Corrupt:
+            return None
+        return reader if self._ledger.library.index.has_all(chunks) else None
 
     def _put_pieces(self, name: str, source: Source, split: Split) -> _Piece:
         ids: list[bytes] = []

@@ -184,6 +184,11 @@ class Index:
                     found.codec[mine] = table.codec[rows]
         return found
 
+    def has_all(self, chunks: list[bytes]) -> bool:
+        """Whether each of these chunks is somewhere."""
+        unsure = np.flatnonzero(self.places(chunks).pack < 0).tolist()
+        return all(self.find(chunks[i]) for i in unsure)
+
     def name(self, pack: int) -> bytes:
         """The pack that `places` gave a number."""
         return self._tables[pack].name
