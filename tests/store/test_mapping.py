@@ -1,0 +1,161 @@
+"""Mappings: a part as memory."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.model.errors import Corrupt
+from holdfast.store import Store, open_store
+
+PAGE = 4096
+SIZE = 3_000_000
+
+
+@pytest.mark.parametrize("skew", [0, 16])
+def test_a_segment_is_mapped_and_not_read(store: Store, save, noise, skew: int) -> None:
+    data = noise(SIZE)
+    checkpoint = save(data, "segment", skew=skew)
+    with store.map(checkpoint, "part") as mapping:
+        assert mapping.mapped_bytes > SIZE - 64 * PAGE  # all but the end
+        assert bytes(mapping.view) == data
+        assert mapping.view.readonly
+        mapping.check()
+        assert mapping.verified
+
+
+@pytest.mark.parametrize("split", ["whole", "content", "pages", "segment"])
+@pytest.mark.parametrize("size", [0, 1, 5000, 2_000_000])
+def test_every_part_can_be_had_in_memory(store: Store, save, noise, split: Any, size: int) -> None:
+    with store.map(save(noise(size), split), "part", verify="first") as mapping:
+        assert bytes(mapping.view) == noise(size)
+        assert mapping.verified
+
+
+def test_writing_to_a_mapping_does_not_change_the_store(
+    store: Store, save, noise, place: Path, look
+) -> None:
+    data = noise(SIZE)
+    checkpoint = save(data, "segment")
+    before = look(place)
+    one = store.map(checkpoint, "part", writable=True)
+    other = store.map(checkpoint, "part", writable=True)
+    one.view[:] = bytes(SIZE)
+    one.check()  # what is verified is the store, not memory that may change
+    assert bytes(other.view) == data
+    assert store.read(checkpoint, "part") == data
+    one.close()
+    other.close()
+    assert look(place) == before
+
+
+def test_a_mapping_survives_delete_and_prune(store: Store, save, noise, place: Path) -> None:
+    data = noise(SIZE)
+    mapping = store.map(save(data, "segment"), "part", verify="first")
+    store.delete("state/x")
+    assert store.prune().reclaimed_bytes > SIZE
+    assert not list(place.glob("packs/*"))
+    assert bytes(mapping.view) == data
+    mapping.close()
+
+
+def test_an_array_made_from_a_mapping_outlives_it(store: Store, save, noise) -> None:
+    mapping = store.map(save(noise(SIZE), "segment"), "part", writable=True)
+    array = np.frombuffer(mapping.view, dtype=np.uint8)
+    expected = int(array.sum())
+    mapping.close()
+    del mapping
+    gc.collect()
+    assert int(array.sum()) == expected
+
+
+def test_pages_that_changed_since_are_mapped_too(store: Store, save, noise) -> None:
+    data = bytearray(noise(SIZE))
+    for step in range(5):
+        for page in range(step, SIZE // PAGE, 97):
+            data[page * PAGE] ^= 0xFF
+        checkpoint = save(data, "segment")
+    with store.map(checkpoint, "part", verify="first") as mapping:
+        assert bytes(mapping.view) == data
+        assert mapping.mapped_bytes > SIZE * 0.9
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def flip(place: Path, data: bytes) -> None:
+    """Change one bit of the raw copy of these bytes."""
+    for path in place.glob("packs/*.pack"):
+        stored = bytearray(path.read_bytes())
+        if (at := stored.find(data)) >= 0:
+            stored[at] ^= 1
+            path.write_bytes(stored)
+            return
+    raise AssertionError("the bytes are not in a pack")
+
+
+def test_a_flipped_bit_is_found_in_the_background(store, save, noise, place: Path) -> None:
+    data = noise(SIZE)
+    checkpoint = save(data, "segment")
+    flip(place, data[2 * PAGE : 3 * PAGE])
+    mapping = store.map(checkpoint, "part")
+    wait_until(lambda: mapping.verified is not None)
+    assert mapping.verified is False
+    with pytest.raises(Corrupt):
+        mapping.check()
+    with pytest.raises(Corrupt, match="damaged"):
+        store.map(checkpoint, "part", verify="first")
+    mapping.close()
+    wait_until(lambda: not list(place.glob("holds/*")))
+
+
+def test_the_copy_that_is_mapped_is_the_one_that_is_verified(
+    store: Store, save, place: Path
+) -> None:
+    data = b"".join(b"%015d\n" % i for i in range(SIZE // 16))
+    other = save(data, "pages", subject="session/a")  # compressed, so it cannot be mapped
+    mapped = save(data, "segment", subject="session/b")
+    flip(place, data[: 2 * PAGE])
+    for first, then in ((mapped, other), (other, mapped)):
+        with open_store(place) as again:
+            for checkpoint in (first, then):
+                # The damage is said, or another copy is shown.
+                with (
+                    suppress(Corrupt),
+                    again.map(checkpoint, "part", verify="first") as mapping,
+                ):
+                    assert bytes(mapping.view) == data
+
+
+def test_a_missing_pack_is_said(store: Store, save, noise, place: Path) -> None:
+    checkpoint = save(noise(SIZE), "segment")
+    for pack in place.glob("packs/*"):
+        pack.unlink()
+    with open_store(place) as again:
+        with pytest.raises(Corrupt, match="missing"):
+            again.map(checkpoint, "part")
+        with pytest.raises(Corrupt, match="missing"):
+            again.read(checkpoint, "part")
+        assert not again.verify().ok
+    assert not list(place.glob("holds/*"))
+
+
+def test_a_store_in_memory_gives_copies() -> None:
+    with open_store("memory://") as store, store.draft("session/x") as draft:
+        draft.put("part", bytes(range(256)) * 8000, "segment")
+        checkpoint = draft.commit()
+        with store.map(checkpoint, "part", writable=True, verify="first") as mapping:
+            assert mapping.mapped_bytes == 0
+            mapping.view[0] = 255
+        assert store.read(checkpoint, "part")[0] == 0
