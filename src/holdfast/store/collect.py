@@ -275,12 +275,12 @@ class _Collector:
         """Write the log's content up to now as one file without bodies."""
         ledger = self._ledger
         now = ledger.refresh()
-        header = encode_entry(Upto(seq=now.seq))
-        key_id, mac = ledger.keyring.sign(signed_message(now.seq, header))
-        upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
         there = {volume.name for volume in ledger.backend.volumes()}
         frames = [record.frame for record in now.all_records()]
         frames += [frame for frame in now.others if _matters(frame, now, there)]
+        header = encode_entry(Upto(seq=now.seq, count=len(frames)))
+        key_id, mac = ledger.keyring.sign(signed_message(now.seq, header))
+        upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
         ledger.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
 
 

@@ -89,9 +89,10 @@ class Condemn(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="c
 
 
 class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto"):
-    """The first frame of a snapshot: everything up to this number is in it."""
+    """The first frame of a snapshot: everything up to this number is in it, in `count` frames."""
 
     seq: int
+    count: int = 0
 
 
 Entry = Commit | Move | Label | Drop | Relocate | Condemn | Upto

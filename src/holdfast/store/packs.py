@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.backend import Backend, PackFile
-from holdfast.store.chunks import Buffer, Location
+from holdfast.store.chunks import RAW, Buffer, Location
 
 PACK_LIMIT = 128 * 1024 * 1024
 VERSION = 1
@@ -32,7 +32,8 @@ ROW = np.dtype(
         ("stored", "<u4"),
         ("plain", "<u4"),
         ("codec", "u1"),
-        ("zeros", "V15"),
+        ("zeros", "V7"),
+        ("check", "V8"),
     ]
 )
 Rows = NDArray[np.void]
@@ -74,11 +75,17 @@ def read_table(backend: Backend, name: bytes, size: int) -> Rows:
     return np.frombuffer(table, dtype=ROW)
 
 
-def make_rows(locations: list[tuple[bytes, Location]]) -> Rows:
-    """A table, sorted by id as raw bytes."""
-    rows = np.zeros(len(locations), dtype=ROW)
-    for i, (chunk, place) in enumerate(sorted(locations)):
-        rows[i] = (chunk, place.offset, place.stored, place.plain, place.codec, bytes(15))
+def stored_check(codec: int, stored: Buffer) -> bytes:
+    """A checksum of a compressed form: bits of it may flip without changing what comes out.
+    Bytes that are stored raw have their id for this."""
+    return bytes(8) if codec == RAW else blake3(stored).digest()[:8]
+
+
+def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
+    """A table of ids, places and checksums, sorted by id as raw bytes."""
+    rows = np.zeros(len(entries), dtype=ROW)
+    for i, (chunk, place, check) in enumerate(sorted(entries)):
+        rows[i] = (chunk, place.offset, place.stored, place.plain, place.codec, bytes(7), check)
     return rows
 
 
@@ -90,7 +97,7 @@ class _OpenPack:
         self.file: PackFile = backend.create_pack(self.name)
         self.file.write_at(0, pack_head(self.name))
         self.end = BLOCK
-        self.rows: list[tuple[bytes, Location]] = []
+        self.rows: list[tuple[bytes, Location, bytes]] = []
         self.writing = 0
         self.full = False
         self.failed = False  # a write failed: its table would promise what is not there
@@ -121,6 +128,7 @@ class PackWriter:
     ) -> Location:
         """Store one chunk; it is durable after `finish`."""
         size = len(stored)
+        check = stored_check(codec, stored)
         with self._lock:
             pack = self._current
             if pack is None or (pack.end + size > PACK_LIMIT and pack.rows):
@@ -129,7 +137,7 @@ class PackWriter:
             pack.end = start + size
             pack.writing += 1
             place = Location(pack.name, start, size, plain, codec)
-            pack.rows.append((chunk, place))
+            pack.rows.append((chunk, place, check))
             self.stored_bytes += size
         try:
             pack.file.write_at(start, stored)

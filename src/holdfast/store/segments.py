@@ -18,6 +18,7 @@ from holdfast.model.errors import Conflict, Corrupt, from_os_error
 from holdfast.store import frames as framing
 from holdfast.store.backend import Behind, Tail
 from holdfast.store.disk import Disk, Sync
+from holdfast.store.entries import Upto, decode_entry
 from holdfast.store.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
@@ -104,12 +105,18 @@ class LocalLog:
         damage: list[Damage] = []
         with self._locked(reading=True):
             files = self.files()
-            begins = {file.seq for file in files if not file.is_snapshot}
+            segments = [file for file in files if not file.is_snapshot]
             for file in files:
-                frames, bad, _end = self._read(file, 0)
+                frames, bad, end = self._read(file, 0)
                 last = frames[-1].seq if frames else file.seq - 1
+                # A snapshot is published whole, so nothing in it is the remains of an append.
+                continued = not file.is_snapshot and any(
+                    other.seq == last + 1 for other in segments if other != file
+                )
+                if file.is_snapshot and not bad and not _is_complete(frames):
+                    damage.append(Damage(file.path.name, end, 0, False, "entries are missing"))
                 for found in bad:
-                    remains = found.torn and last + 1 in begins - {file.seq if frames else -1}
+                    remains = found.torn and continued
                     what = found.what or (
                         "the remains of an interrupted append"
                         if remains
@@ -348,6 +355,12 @@ class LocalLog:
                 # Closing alone would leave the lock to a child that was forked meanwhile.
                 fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
+
+
+def _is_complete(frames: list[Frame]) -> bool:
+    """Whether a snapshot has as many entries as its first one says."""
+    first = decode_entry(frames[0].header) if frames else None
+    return isinstance(first, Upto) and first.count == len(frames) - 1
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:

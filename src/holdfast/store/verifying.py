@@ -9,10 +9,10 @@ from holdfast.model.report import Problem, Verification
 from holdfast.store.backend import VolumeInfo
 from holdfast.store.blocks import LEAF_BLOCKS, pages_root
 from holdfast.store.catalogue import Catalogue, Record, id_text
-from holdfast.store.chunks import Location, chunk_id
+from holdfast.store.chunks import Location, chunk_id, decode
 from holdfast.store.contents import part_chunks
 from holdfast.store.ledger import Ledger
-from holdfast.store.packs import BLOCK, check_head, read_table
+from holdfast.store.packs import BLOCK, check_head, read_table, stored_check
 from holdfast.store.pageio import PageReader
 from holdfast.store.parts import PartRecord, digest, pieces_root, split_ids
 from holdfast.store.streams import part_leaves
@@ -101,8 +101,9 @@ class _Inspection:
             return
         places = self._ledger.library.rows(volume.name)
         if self._deep:
+            checks = {row["offset"].item(): row["check"].tobytes() for row in rows}
             for chunk, place in places:
-                self._look_at_chunk(now, chunk, place)
+                self._look_at_chunk(now, chunk, place, checks.get(place.offset))
             self._look_between(volume, [place for _, place in places], len(rows))
 
     def _look_between(self, volume: VolumeInfo, places: list[Location], rows: int) -> None:
@@ -116,15 +117,20 @@ class _Inspection:
                 self._problem(where, f"bytes {at} to {start} should be zero and are not")
             at = max(at, end)
 
-    def _look_at_chunk(self, now: Catalogue, chunk: bytes, place: Location) -> None:
+    def _look_at_chunk(
+        self, now: Catalogue, chunk: bytes, place: Location, check: bytes | None = None
+    ) -> None:
         self._chunks += 1
         self._bytes += place.stored
         where = (
             f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"
         )
         try:
-            if chunk_id(self._ledger.library.read(place)) != chunk:
+            stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
+            if chunk_id(decode(stored, place.codec, place.plain)) != chunk:
                 raise Corrupt("does not match its checksum")
+            if check is not None and stored_check(place.codec, stored) != check:
+                raise Corrupt("its compressed form is damaged; what it holds can still be read")
         except HoldfastError as error:
             what = f"chunk {chunk.hex()[:16]}: {error}"
             self._problem(where, what, self._affected(now, place.volume))
