@@ -1,0 +1,80 @@
+"""Power: a mounted `lossfs` with a switch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.testing.lossfs import CONTROL, Loss
+
+_PATIENCE = 20.0  # seconds until it is mounted
+
+
+class Power:
+    """The switch of one mounted file system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def operations(self) -> int:
+        """How many changing operations there were since the last start."""
+        return int(os.getxattr(self.root, f"{CONTROL}operations"))
+
+    def save(self, name: str) -> None:
+        """Remember everything there is under a name."""
+        self._control("save", name)
+
+    def load(self, name: str = "") -> None:
+        """Begin again with what was saved, or with nothing."""
+        self._control("load", name)
+
+    def cut_at(self, operation: int) -> None:
+        """Let the power go just before that many changing operations from now."""
+        self._control("cut_at", str(operation))
+
+    def resume(self) -> None:
+        """Go on as if not the power had gone, but only whoever used it: nothing is lost yet."""
+        self._control("resume", "")
+
+    def cut(self, loss: Loss, seed: int = 0) -> None:
+        """Lose what a power cut loses, and switch on again."""
+        self._control("cut", f"{loss} {seed}")
+
+    def _control(self, name: str, value: str) -> None:
+        os.setxattr(self.root, f"{CONTROL}{name}", value.encode())
+
+
+@contextmanager
+def powered(mountpoint: Path) -> Iterator[Power]:
+    """Mount a forgetful file system for the time of the block."""
+    mountpoint.mkdir(parents=True, exist_ok=True)
+    program = [sys.executable, "-m", "holdfast.testing.lossfs", str(mountpoint)]
+    words = mountpoint.with_suffix(".log")  # what the server says; it is not quiet
+    with words.open("wb") as log, subprocess.Popen(program, stderr=log) as server:
+        try:
+            _await_mount(mountpoint, server)
+            yield Power(mountpoint)
+        finally:
+            # Lazily, because a test that failed may have left a file open.
+            subprocess.run(["fusermount3", "-u", "-z", str(mountpoint)], check=False)
+            try:
+                server.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _await_mount(mountpoint: Path, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not os.path.ismount(mountpoint):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(
+                "lossfs could not be mounted: it needs /dev/fuse, libfuse3 and fusermount3;"
+                " `make setup-test` installs them"
+            )
+        time.sleep(0.01)

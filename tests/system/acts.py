@@ -1,0 +1,183 @@
+"""What actors do to a store while it is being hurt, and how to tell that nothing was lost.
+
+A checkpoint's reason is the recipe of its content, so that whoever finds it can check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import HoldfastError
+from holdfast.store.disk import Disk, Sync
+from holdfast.store.keys import load_keyring
+from holdfast.store.local import LocalBackend
+from holdfast.store.retention import Last
+from holdfast.store.store import Store
+from holdfast.testing.disks import ForgetfulDisk
+from holdfast.testing.stage import TakeNote
+
+PLACE = "place/of/store"
+SMALL = 3_000
+MEDIUM = 900_000  # the largest that still goes into the log; a few of them make it worth folding
+LARGE = 1_300_000
+
+TRIES = 8
+TORN = "an interrupted append looks the same"
+
+
+def open_at(base: str, disk: Disk | None = None, *, create: bool = True) -> Store:
+    """The store of an act: deep enough that several directories have to be made for it."""
+    environ = {"HOLDFAST_HOME": f"{base}/home/of/mine"}
+    keyring = load_keyring(environ, disk)
+    return Store(LocalBackend(Path(base, PLACE), create=create, disk=disk), keyring)
+
+
+def content(recipe: str) -> dict[str, bytes]:
+    """The parts that a recipe stands for: a seed, a size, and how many steps it has changed."""
+    seed, size, steps = recipe.split()
+    plain = blake3(seed.encode()).digest(length=int(size))
+    pages = np.frombuffer(plain, dtype=np.uint8).copy()
+    for step in range(int(steps)):
+        # Half of the pages change with each step, so that old packs become sparse.
+        pages[step * 4096 % 8192 :: 8192] += np.uint8(step + 1)
+        pages[: len(pages) // 2] ^= np.uint8(step + 1)
+    return {"plain": plain, "pages": pages.tobytes()}
+
+
+def save(store: Store, subject: str, recipe: str) -> Checkpoint:
+    parts = content(recipe)
+    with store.draft(subject, reason=recipe) as draft:
+        split = "segment" if len(parts["plain"]) > MEDIUM else "whole"
+        draft.put("pages", parts["pages"], split="pages")
+        draft.put("plain", parts["plain"], split=split)
+        draft.put("value", {"recipe": recipe}, split="structure")
+        return draft.commit()
+
+
+# -- acts
+
+
+def small(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """One log entry."""
+    store = _opener(base, drop)
+    _patiently(note, lambda: _acknowledge(note, save(store(), "state/small", f"s {SMALL} 1")))
+
+
+def relay(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """The same content again, in a new segment such as a collector begins."""
+    backend = LocalBackend(Path(base, PLACE), disk=ForgetfulDisk(drop))
+    backend.entries(0)
+    backend.seal()
+    small(note, base, drop)
+
+
+def large(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """A pack and an entry; the directories, too, if they are not there."""
+    store = _opener(base, drop)
+    _patiently(note, lambda: _acknowledge(note, save(store(), "sandbox/large", f"l {LARGE} 9")))
+
+
+def first(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Key, layout, marker, segment, entry: everything that is made once."""
+
+    store = _opener(base, drop)
+    _patiently(note, lambda: _acknowledge(note, save(store(), "state/first", f"f {SMALL} 0")))
+
+
+def prune(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Drop, condemn, relocate, snapshot, delete, trim; then go on."""
+    store = _opener(base, drop)
+
+    def collect() -> None:
+        report = store().prune(Last(1))
+        note({"pruned": len(report.removed), "bytes": report.reclaimed_bytes})
+
+    _patiently(note, collect)
+    _patiently(note, lambda: _acknowledge(note, save(store(), "state/after", f"a {SMALL} 2")))
+
+
+def thin(note: TakeNote, base: str) -> None:
+    """A store that has no pack yet, as a backup leaves it that forgets empty directories."""
+    first(note, base)
+    for name in ("packs", "holds", "tmp"):
+        Path(base, PLACE, name).rmdir()
+
+
+def prepare(note: TakeNote, base: str) -> None:
+    """A store in which a prune has everything to do."""
+    store = open_at(base)
+    for step in range(6):
+        _acknowledge(note, save(store, "state/log", f"log{step} {MEDIUM // 2} 1"))
+    for step in range(4):
+        _acknowledge(note, save(store, "sandbox/packs", f"packs {LARGE} {step}"))
+    _acknowledge(note, save(store, "state/small", f"s {SMALL} 0"))
+    kept = store.list("sandbox/packs")[2]
+    store.pin(kept)
+    note({"pinned": kept.id})
+
+
+def _opener(base: str, drop: Sequence[Sync]) -> Callable[[], Store]:
+    """Opens the store once, and again only if that failed."""
+    return cache(partial(open_at, base, ForgetfulDisk(drop)))
+
+
+def _acknowledge(note: TakeNote, saved: Checkpoint) -> None:
+    note({"saved": saved.id})
+
+
+def _patiently(note: TakeNote, work: Callable[[], None]) -> None:
+    """Whoever was told of an error tries again; strace lets each thread fail once."""
+    for _ in range(TRIES):
+        try:
+            work()
+        except HoldfastError as error:
+            note({"error": error.kind, "hint": error.hint, "message": str(error)})
+        else:
+            return
+
+
+# -- afterwards
+
+
+def losses(store: Store, promised: Iterable[str]) -> list[str]:
+    """What is missing or wrong; a torn end of the log may be reported until the next commit."""
+    found = {one.id: one for one in store.list()}
+    wrong = [f"{one} is lost" for one in promised if one not in found]
+    for one in found.values():
+        wrong += [f"{one.id}: {what}" for what in _differences(store, one)]
+    for problem in store.verify(deep=True).problems:
+        if TORN not in problem.what:
+            wrong.append(f"verify: {problem}")
+    return wrong
+
+
+def goes_on(store: Store) -> list[str]:
+    """Whether life goes on: the next checkpoints succeed, collecting works, all is well again."""
+    before = {one.id for one in store.list()}
+    made = {
+        save(store, "state/next", f"n {SMALL} 0").id,
+        save(store, "sandbox/next", f"m {LARGE} 1").id,
+    }
+    store.prune(Last(1000))
+    wrong = losses(store, before | made)
+    wrong += [f"verify: {problem}" for problem in store.verify(deep=True).problems]
+    left = [path.name for path in Path(store.url, "holds").iterdir()]
+    wrong += [f"hold {name} was left behind" for name in left]
+    return wrong
+
+
+def _differences(store: Store, one: Checkpoint) -> list[str]:
+    wanted: Mapping[str, bytes] = content(one.reason)
+    try:
+        different = [part for part, data in wanted.items() if store.read(one, part) != data]
+        if store.value(one, "value") != {"recipe": one.reason}:
+            different.append("value")
+    except HoldfastError as error:
+        return [f"{error.kind}: {error}"]
+    return [f"{part} differs" for part in different]
