@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.model.errors import HoldfastError
 from holdfast.store.frames import Damage, Frame, Signed
-
-NO_NONCE = bytes(8)  # the nonce of a hold that holds nothing: whoever may only read
 
 
 class Behind(Exception):
@@ -48,9 +47,23 @@ class Hold(Protocol):
         """8 random bytes; packs written under this hold begin with it."""
         ...
 
+    @property
+    def refusal(self) -> HoldfastError | None:
+        """Why nothing could be taken, where it could not. One may still read: reading notices
+        when something was deleted, and says so."""
+        ...
+
     def release(self) -> None:
         """End it; may be called twice."""
         ...
+
+
+def hold_for_writing(backend: Backend, seq: int) -> Hold:
+    """A hold that really holds: without it a collector could take away what a writer refers to."""
+    hold = backend.hold(seq)
+    if hold.refusal is not None:
+        raise hold.refusal
+    return hold
 
 
 class PackFile(Protocol):

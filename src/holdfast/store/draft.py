@@ -16,7 +16,7 @@ from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store import content, workers
-from holdfast.store.backend import NO_NONCE
+from holdfast.store.backend import hold_for_writing
 from holdfast.store.catalogue import Catalogue, Record
 from holdfast.store.chunks import MAX_CHUNK, Location
 from holdfast.store.contents import part_chunks
@@ -78,13 +78,7 @@ class Draft:
         self._done = False
         self._process = os.getpid()
         _check_texts(reason, stage, self._tags)
-        self._hold = ledger.backend.hold(ledger.catalogue.seq)
-        if self._hold.nonce == NO_NONCE:
-            # Without a hold a collector could take away what this draft refers to.
-            raise Denied(
-                f"the store at {ledger.backend.url} can be read here, but not written",
-                hint="check who owns its directory and whether it is mounted read-only",
-            )
+        self._hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
             self._began = ledger.refresh().seq
             ledger.library.learn(ledger.catalogue.named)

@@ -15,8 +15,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.model.errors import from_os_error
-from holdfast.store.backend import NO_NONCE
+from holdfast.model.errors import HoldfastError, from_os_error
 
 _NAME = re.compile(r"(\.?)([0-9a-f]{16})-([0-9a-f]{16})")
 
@@ -26,6 +25,8 @@ _open_holds: weakref.WeakSet[LocalHold] = weakref.WeakSet()
 
 class LocalHold:
     """One operation in progress on a local store."""
+
+    refusal = None
 
     def __init__(self, folder: Path, seq: int) -> None:
         self.nonce = secrets.token_bytes(8)
@@ -60,7 +61,10 @@ class LocalHold:
 class ReaderHold:
     """Stands in where a store may be read but not written: a hold that holds nothing."""
 
-    nonce = NO_NONCE
+    nonce = bytes(8)
+
+    def __init__(self, refusal: HoldfastError) -> None:
+        self.refusal = refusal
 
     def release(self) -> None:
         """Nothing was taken."""

@@ -18,7 +18,15 @@ from pathlib import Path
 from blake3 import blake3
 
 from holdfast.model import moment
-from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import (
+    BadInput,
+    Corrupt,
+    Denied,
+    NotFound,
+    StorageFull,
+    Unsupported,
+    from_os_error,
+)
 from holdfast.store import holds
 from holdfast.store.backend import Hold, Tail, VolumeInfo
 from holdfast.store.disk import Disk
@@ -200,9 +208,8 @@ class LocalBackend:
     def hold(self, seq: int) -> Hold:
         try:
             return holds.LocalHold(self.root / "holds", seq)
-        except (Denied, NotFound):
-            # Whoever may only read cannot keep others from deleting; reading notices and says so.
-            return holds.ReaderHold()
+        except (Denied, NotFound, StorageFull) as error:
+            return holds.ReaderHold(error)
 
     def oldest_hold(self) -> int | None:
         return min((seq for seq, _ in self._living()), default=None)

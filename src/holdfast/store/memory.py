@@ -16,6 +16,8 @@ _SEGMENT = 64 * 1024 * 1024
 
 
 class MemoryHold:
+    refusal = None
+
     def __init__(self, backend: MemoryBackend, seq: int) -> None:
         self.nonce = secrets.token_bytes(8)
         self.seq = seq
