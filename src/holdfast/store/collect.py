@@ -16,7 +16,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.store import retention, workers
-from holdfast.store.backend import Behind, VolumeInfo
+from holdfast.store.backend import Behind, VolumeInfo, hold_for_writing
 from holdfast.store.catalogue import Catalogue, Record, id_text
 from holdfast.store.chunks import Location
 from holdfast.store.contents import part_chunks
@@ -127,7 +127,7 @@ class _Collector:
     def move_survivors(self) -> None:
         """Condemn dead and mostly dead volumes, and give their live chunks a new home."""
         ledger = self._ledger
-        hold = ledger.backend.hold(ledger.catalogue.seq)
+        hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
             now = ledger.refresh()
             sealed = self._seal_log()
@@ -146,27 +146,29 @@ class _Collector:
     def delete(self) -> tuple[int, int]:
         """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
         ledger = self._ledger
-        # In this order: a pack that is listed belongs to a writer that holds or has committed.
+        # In this order: a pack that is listed belongs to a writer that holds or has committed; and
+        # a hold that is taken after the look at them reads all that is known here, and more.
         volumes = ledger.backend.volumes()
         alive = ledger.backend.active_nonces()
-        oldest = ledger.backend.oldest_hold()
         now = ledger.refresh()
-        ledger.backend.settle()
         live, seq = now.live_volumes(), now.seq
+        ledger.backend.settle()
+        oldest = ledger.backend.oldest_hold()
         freed = pending = 0
         for volume in volumes:
             if not volume.is_pack or volume.name in live:
                 continue
             if volume.name in now.condemned:
                 given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
-                if oldest is None or oldest >= given_up:
+                if given_up <= seq and (oldest is None or oldest >= given_up):
                     freed += ledger.backend.delete(volume.name)
                 else:
                     pending += volume.size
             elif volume.name not in now.named and volume.name[:8] not in alive:
                 freed += ledger.backend.delete(volume.name)  # its writer died before committing
-        # A writer may refer to any segment that is not condemned, so only those can go.
-        logs = {volume.name for volume in volumes if not volume.is_pack}
+        # A writer may refer to any segment that is not condemned, so only those can go. Those
+        # that are not listed now begin behind `seq`.
+        logs = {volume.name for volume in ledger.backend.volumes() if not volume.is_pack}
         needed = live | (logs - now.condemned.keys())
         return freed + ledger.backend.trim(seq, needed), pending
 

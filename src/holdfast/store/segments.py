@@ -212,7 +212,7 @@ class LocalLog:
             frames += found
             damage += bad
             base = snapshot.seq
-        seq, path, offset = base, None, 0
+        seq, path, offset, begun = base, None, 0, 0
         for file in files:
             if file.is_snapshot:
                 continue
@@ -222,9 +222,11 @@ class LocalLog:
             bodies.update({frame.seq: frame for frame in found if frame.body_size})
             frames += newer
             damage += bad
-            if path is None or newer:
-                seq = newer[-1].seq if newer else seq
-                path, offset = file.path, end
+            seq = newer[-1].seq if newer else seq
+            # The newest segment is where others go on, also when nothing in it is news. Of two
+            # that were begun for the same number, it is the one that has entries.
+            if found or file.seq > begun:
+                path, offset, begun = file.path, end, file.seq
         self._position = _Position(seq, path, offset)
         frames = [bodies.get(frame.seq, frame) for frame in frames]
         return Tail(frames, reset or snapshot is not None, base, damage)
