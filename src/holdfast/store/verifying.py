@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model.errors import Corrupt, HoldfastError
+from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.model.report import Problem, Verification
 from holdfast.store.backend import VolumeInfo
 from holdfast.store.blocks import LEAF_BLOCKS, pages_root
@@ -78,11 +78,13 @@ class _Inspection:
         for volume in volumes.values():
             if volume.is_pack and volume.name not in live:
                 unneeded += volume.size
-            if volume.is_pack and (volume.name in now.named or self._deep):
-                self._look_at_pack(now, volume)
-            elif self._deep and not volume.is_pack:
-                for chunk, place in self._ledger.library.rows(volume.name):
-                    self._look_at_chunk(now, chunk, place)
+            try:
+                self._look_at_volume(now, volume)
+            except NotFound as error:
+                # What nothing needs may be collected by somebody else while we look at it.
+                if volume.name in live:
+                    affected = self._affected(now, volume.name)
+                    self._problem(f"volume {volume.name.hex()}", str(error), affected)
             if self._progress is not None:
                 self._progress(self._bytes, total)
         if unneeded:
@@ -90,12 +92,21 @@ class _Inspection:
                 f"{unneeded} bytes are in packs that no checkpoint needs; prune frees them"
             )
 
+    def _look_at_volume(self, now: Catalogue, volume: VolumeInfo) -> None:
+        if volume.is_pack and (volume.name in now.named or self._deep):
+            self._look_at_pack(now, volume)
+        elif self._deep and not volume.is_pack:
+            for chunk, place in self._ledger.library.rows(volume.name):
+                self._look_at_chunk(now, chunk, place)
+
     def _look_at_pack(self, now: Catalogue, volume: VolumeInfo) -> None:
         backend = self._ledger.backend
         where = f"packs/{volume.name.hex()}.pack"
         try:
             check_head(backend.read(volume.name, 0, BLOCK), volume.name)
             rows = read_table(backend, volume.name, volume.size)
+        except NotFound:
+            raise
         except HoldfastError as error:
             self._problem(where, str(error), self._affected(now, volume.name))
             return
@@ -131,6 +142,8 @@ class _Inspection:
                 raise Corrupt("does not match its checksum")
             if check is not None and stored_check(place.codec, stored) != check:
                 raise Corrupt("its compressed form is damaged; what it holds can still be read")
+        except NotFound:
+            raise
         except HoldfastError as error:
             what = f"chunk {chunk.hex()[:16]}: {error}"
             self._problem(where, what, self._affected(now, place.volume))
