@@ -40,6 +40,9 @@ class Checkpoint:
         """What people see and type."""
         return self.digest[:SHORT]
 
+    def __str__(self) -> str:
+        return f"{self.short} {self.subject} ({self.reason})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:

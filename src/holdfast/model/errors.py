@@ -34,6 +34,8 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # so that a plain traceback shows it, too
 
     def __str__(self) -> str:
         return self.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +34,19 @@ class Report:
     def complete(self) -> bool:
         """True when every item came through without a placeholder or an omission."""
         return all(item.outcome in ("exact", "rebuilt") for item in self.items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __str__(self) -> str:
+        """One line an item, for people."""
+        return "\n".join(
+            f"{item.name}: {item.outcome}{f' ({item.reason})' if item.reason else ''}"
+            for item in self.items
+        )
 
     def __getitem__(self, name: str) -> Item:
         for item in self.items:

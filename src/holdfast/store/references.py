@@ -12,7 +12,7 @@ from collections.abc import Set
 from holdfast.model.checkpoint import SHORT, Checkpoint
 from holdfast.model.errors import BadInput, NotFound
 from holdfast.model.subject import Subject
-from holdfast.store.catalogue import Catalogue, Record, id_bytes, id_text
+from holdfast.store.catalogue import Catalogue, Record, id_bytes
 
 _HEX = re.compile(r"[0-9a-fA-F]{4,64}")
 _ANCESTOR = re.compile(r"(.+?)((?:~[0-9]{0,9})+)")
@@ -47,11 +47,7 @@ def _base(catalogue: Catalogue, text: str) -> Record:
         subject = Subject.parse(text)
         head = catalogue.head(str(subject))
         if head is None:
-            known = str(subject) in catalogue.heads
-            raise NotFound(
-                f"{subject} has no checkpoint" if known else f"there is no subject {subject}",
-                hint="`holdfast list` shows what there is",
-            )
+            raise _headless(catalogue, subject)
         return head
     if (found := id_bytes(text)) is not None:
         return catalogue.record(found)
@@ -64,6 +60,25 @@ def _base(catalogue: Catalogue, text: str) -> Record:
         f"nothing is called {text!r}",
         hint="give an id, a short id, a subject such as session/analysis, or a tag",
     )
+
+
+def _headless(catalogue: Catalogue, subject: Subject) -> NotFound:
+    name = str(subject)
+    if name not in catalogue.heads:
+        return NotFound(f"there is no subject {name}", hint="`holdfast list` shows what there is")
+    left = next((r for r in catalogue.newest_first() if r.commit.subject == name), None)
+    if left is None:
+        return NotFound(f"{name} has no checkpoint any more")
+    hint = f"`holdfast restore {left.checkpoint().short}` gives it a head again"
+    return NotFound(f"{name} has no head", hint=hint)
+
+
+def check_tag(name: str) -> None:
+    """Raise BadInput unless the name can be told from the other kinds of reference."""
+    if not name or not name.isprintable() or any(c in name for c in "/~ "):
+        raise BadInput(f"bad tag: {name!r}", hint="a word without spaces, / or ~")
+    if _HEX.fullmatch(name) or id_bytes(name):
+        raise BadInput(f"bad tag: {name!r}", hint="it could be taken for a short id")
 
 
 def _short(catalogue: Catalogue, prefix: str) -> Record:
@@ -87,8 +102,8 @@ def rollback_target(catalogue: Catalogue, subject: str) -> Record:
     parent = catalogue.record(base.commit.parents[0]) if base.commit.parents else None
     if parent is None or parent.commit.subject != subject:
         raise NotFound(
-            f"{subject} is at its first checkpoint ({id_text(base.commit.id)})",
-            hint="give the checkpoint to go to",
+            f"{subject} is at its first checkpoint ({base.checkpoint().short})",
+            hint="give the checkpoint to go to (`--to` on the command line)",
         )
     return parent
 

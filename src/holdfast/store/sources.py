@@ -18,6 +18,8 @@ Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
 WINDOW = 1024 * 1024
 _DOING = "reading what is to be saved"
 
+_VALUES = (str, dict, int, float, bool, type(None))  # what people give for bytes by mistake
+
 # Fresh memory costs a page fault for every 4 KiB; a thread that is done with a window reads the
 # next one into the same place.
 _scratch = threading.local()
@@ -41,6 +43,8 @@ def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch
         yield from _memory_windows(view, skew, size)
     elif hasattr(source, "read"):
         yield from _stream_windows(iter(lambda: source.read(size), b""), skew, size)
+    elif type(source) in _VALUES:
+        raise _no_bytes(source)
     elif isinstance(source, Iterable):
         yield from _stream_windows(iter(cast(Iterable[bytes], source)), skew, size)
     else:
@@ -71,7 +75,9 @@ def _memory(source: object) -> memoryview | None:
 def _no_bytes(given: object) -> BadInput:
     return BadInput(
         f"{type(given).__name__} is not bytes",
-        hint="give a buffer, a Path, a file opened in binary mode, or buffers one after the other",
+        hint='a value is saved with split="structure"'
+        if type(given) in _VALUES
+        else "give a buffer, a Path, a file opened in binary mode, or buffers one after the other",
     )
 
 

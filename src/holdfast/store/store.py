@@ -19,7 +19,7 @@ from holdfast.model.errors import (
     UsageError,
 )
 from holdfast.model.report import Verification
-from holdfast.model.subject import Kind, Subject
+from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.store import collect, comparison, references, retention, verifying
 from holdfast.store.backend import Backend
 from holdfast.store.catalogue import Catalogue, Record, id_bytes
@@ -64,6 +64,9 @@ class Store:
     @property
     def url(self) -> str:
         return self._ledger.backend.url
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}>"
 
     def __enter__(self) -> Store:
         return self
@@ -271,6 +274,9 @@ class Store:
         source = references.resolve(now, reference)
         _check_trust(source, trust)
         kind = Subject.parse(source.commit.subject).kind
+        first, slash, rest = name.partition("/")
+        if slash and first in KINDS and first != kind:
+            raise BadInput(f"a {kind} cannot be forked into a {first}", hint=f"{kind}/{rest}")
         subject = Subject(kind, name.removeprefix(f"{kind}/"))
         return self._copy(source, subject, source, "fork")
 
@@ -339,12 +345,16 @@ class Store:
 
     def tag(self, reference: Reference, name: str, value: str = "") -> Checkpoint:
         """Give a checkpoint a name; a tag's newest holder is what the name means."""
-        if not name or "/" in name or "~" in name or id_bytes(name) or not name.isprintable():
-            raise BadInput(f"bad tag: {name!r}", hint="a word without / or ~")
+        references.check_tag(name)
         return self._label(reference, set_tags={name: value})
 
     def untag(self, reference: Reference, name: str) -> Checkpoint:
-        return self._label(reference, unset=(name,))
+        """Take a name away; raises NotFound when the checkpoint does not have it."""
+        found = self.resolve(reference)
+        if name not in found.tags:
+            has = ", ".join(sorted(found.tags)) or "no tags"
+            raise NotFound(f"checkpoint {found.short} has no tag {name!r}", hint=f"it has {has}")
+        return self._label(found, unset=(name,))
 
     def pin(self, reference: Reference) -> Checkpoint:
         """Keep a checkpoint whatever retention says."""
