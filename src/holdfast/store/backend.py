@@ -112,8 +112,8 @@ class Backend(Protocol):
         Nothing may be deleted because of an entry that a power loss could take back."""
         ...
 
-    def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
-        """Publish a snapshot of the log up to `upto.seq`."""
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
+        """Publish a snapshot of the log up to `upto.seq`; returns its size."""
         ...
 
     def trim(self, before: int, needed: Set[bytes]) -> int:

@@ -36,7 +36,8 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.packs import PackWriter
 
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
-_FOLD_LOG = 4 * 1024 * 1024  # a log longer than this is folded
+_LONG_LOG = 4 * 1024 * 1024  # a log longer than this is folded in any case
+_SHORT_LOG = 64 * 1024  # and one shorter than this is left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +199,19 @@ class _Collector:
         """Close the log's current segment when the log has grown long; returns all closed ones."""
         ledger = self._ledger
         logs = [v for v in ledger.backend.volumes() if not v.is_pack]
-        if sum(v.size for v in logs) < _FOLD_LOG:
+        if not self._is_worth_folding(sum(v.size for v in logs)):
             return []
         try:
             ledger.backend.seal()
         except Behind:
             return []  # busy just now; the next prune will do it
         return [volume.name for volume in logs]
+
+    def _is_worth_folding(self, size: int) -> bool:
+        """Whether the log is long, or mostly of checkpoints that are gone."""
+        frames = (record.frame for record in self._ledger.catalogue.all_records())
+        needed = sum(len(frame.header) + frame.body_size for frame in frames)
+        return size > _LONG_LOG or (size > _SHORT_LOG and needed < _WORTH_MOVING * size)
 
     def _packs(self) -> list[VolumeInfo]:
         return [v for v in self._ledger.backend.volumes() if v.is_pack]
@@ -283,7 +290,8 @@ class _Collector:
         header = encode_entry(Upto(seq=now.seq, count=len(frames)))
         key_id, mac = ledger.keyring.sign(signed_message(now.seq, header))
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
-        ledger.backend.compact(upto, sorted(frames, key=lambda frame: frame.seq))
+        in_order = sorted(frames, key=lambda frame: frame.seq)
+        self.rewritten_bytes += ledger.backend.compact(upto, in_order)
 
 
 def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:

@@ -130,9 +130,9 @@ class LocalBackend:
         with self._lock, _Saying("writing the log"):
             self._log.settle()
 
-    def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         with self._lock, _Saying("compacting the log"):
-            self._log.compact(upto, frames)
+            return self._log.compact(upto, frames)
 
     def trim(self, before: int, needed: Set[bytes]) -> int:
         oldest = self.oldest_hold()

@@ -105,9 +105,10 @@ class MemoryBackend:
     def settle(self) -> None:
         """Memory is as durable as it gets."""
 
-    def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         with self._lock:
             self._snapshot = (upto.seq, list(frames))
+            return sum(len(frame.header) for frame in self._snapshot[1])
 
     def trim(self, before: int, needed: Set[bytes]) -> int:
         oldest = self.oldest_hold()

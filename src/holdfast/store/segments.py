@@ -138,10 +138,12 @@ class LocalLog:
             if newest is not None and newest.seq <= position.seq:
                 self._begin_segment(position.seq + 1)
 
-    def compact(self, upto: Signed, frames: Iterable[Frame]) -> None:
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         name = secrets.token_bytes(framing.NAME_SIZE)
         final = self._folder / f"{upto.seq:016x}-{name.hex()}.snap"
-        self._publish(final, framing.encode_snapshot(name, upto, frames), "snapshot data")
+        data = framing.encode_snapshot(name, upto, frames)
+        self._publish(final, data, "snapshot data")
+        return len(data)
 
     def trim(self, before: int, needed: Set[bytes]) -> int:
         """Delete what the newest snapshot covers, except the volumes in `needed`. The snapshot's
