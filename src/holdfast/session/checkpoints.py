@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.model.checkpoint import Checkpoint, Split
-from holdfast.model.errors import BadInput, Corrupt
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound
 from holdfast.model.report import Item, Report
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import CheckpointCreatedMessage, ItemReport
@@ -19,6 +19,7 @@ from holdfast.session import layout
 
 if TYPE_CHECKING:
     from holdfast.store import Store
+    from holdfast.store.draft import Draft
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
@@ -92,15 +93,19 @@ def write(
     parts: Mapping[str, bytes],
     created: CheckpointCreatedMessage,
     *,
+    parents: Sequence[str | None],
     reason: str,
     stage: str | None,
     on_disk: bool,
 ) -> SessionCheckpoint:
-    """Commit a capture. Raises Corrupt when the worker's parts are not what they should be."""
+    """Commit a capture on top of the first of `parents` that is there.
+
+    Raises Corrupt when the worker's parts are not what they should be.
+    """
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
-    with store.draft(subject, reason=reason, stage=stage) as draft:
+    with _draft(store, subject, parents, reason, stage) as draft:
         for name, data in sorted(parts.items()):
             kind = _STRUCTURES.get(name)
             if kind is not None:
@@ -120,6 +125,30 @@ def write(
         pause_ms=created.pause_ms,
         saved_to_disk=on_disk,
     )
+
+
+def _draft(
+    store: Store, subject: Subject, parents: Sequence[str | None], reason: str, stage: str | None
+) -> Draft:
+    for parent in parents:
+        try:
+            return store.draft(subject, parent=parent, reason=reason, stage=stage)
+        except NotFound:
+            continue  # it was deleted since the session made it
+    return store.draft(subject, parent=None, reason=reason, stage=stage)
+
+
+def check_free(store: Store, subject: Subject, hint: str) -> None:
+    """Raise Conflict when a subject has checkpoints."""
+    if store.list(subject, limit=1):
+        raise Conflict(f"{subject} exists already", hint=hint)
+
+
+def check_first(store: Store, subject: Subject, made: SessionCheckpoint, hint: str) -> None:
+    """Take a checkpoint back and raise Conflict when it is not the first of its subject."""
+    if store.list(subject)[-1].id != made.id:
+        store.delete(made.id)
+        raise Conflict(f"{subject} exists already", hint=hint)
 
 
 def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> dict[str, bytes]:

@@ -73,6 +73,11 @@ class Driver:
         return self._worker is not None and self._worker.alive
 
     @property
+    def started(self) -> bool:
+        """Whether there has been a worker, alive or not."""
+        return self._worker is not None
+
+    @property
     def pid(self) -> int | None:
         return self._worker.pid if self._worker is not None and self._worker.alive else None
 

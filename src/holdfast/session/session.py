@@ -19,6 +19,7 @@ from holdfast.session import checkpoints
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
 from holdfast.session.driver import Answer, Driver, Launch, to_the_end
 from holdfast.session.execution import Execution
+from holdfast.session.line import Line
 from holdfast.session.result import Result
 from holdfast.store import Store, open_store
 
@@ -46,6 +47,7 @@ class Session:
         self.report: Report | None = None  # of the last restore
         self._store_or_url = store
         self._memory: Store | None = None
+        self._line = Line(self.subject)
         self._on_input = on_input
         self._secrets = dict(secrets or {})
         self._max_item_bytes = max_item_bytes
@@ -113,6 +115,7 @@ class Session:
         try:
             async with session._driver.lock:
                 await to_the_end(session._apply(session.store, head, trust))
+                session._line.at = head
         except BaseException:
             await session.shutdown()
             raise
@@ -186,6 +189,7 @@ class Session:
     ) -> Report:
         """Replace the namespace by a checkpoint's (by default the head's) and move the head.
 
+        The head is wherever this session, another one or the command line moved it.
         Starts a worker if the last one died. Raises NotFound, Corrupt or Denied, and then
         the session is as it was.
         """
@@ -199,15 +203,22 @@ class Session:
         secrets: Mapping[str, str] | None = None,
         trust: bool = False,
     ) -> Report:
-        """Go back to the head's parent or an ancestor; the head moves on to a new checkpoint."""
+        """Go back to before this session's last checkpoint, or to a given one.
+
+        The head moves on to a new checkpoint, so that this can be undone. Raises NotFound.
+        """
         async with self._driver.lock:
             return await to_the_end(self._rollback(to, secrets, trust))
 
     async def fork(self, name: str | None = None) -> Session:
-        """A new session, under another name and in a worker of its own, from this very moment."""
+        """A new session, under another name and in a worker of its own, from this very moment.
+
+        That moment is the new session's first checkpoint; this session makes none. Raises
+        Conflict when the name is taken, and CaptureFailed.
+        """
         name = name or f"{self.name}-{random_names.token_hex(3)}"
-        taken = await self.checkpoint(reason=f"fork to {name}")
-        await asyncio.to_thread(self.store.fork, taken.id, name)
+        async with self._driver.lock:
+            await to_the_end(self._freeze_as(Subject("session", name)))
         return await type(self).resume(
             name,
             store=self.store,
@@ -233,16 +244,38 @@ class Session:
         )
         # Counted here: what a worker says about itself is not relied upon.
         on_disk = save_to_disk or sum(map(len, parts.values())) > IN_MEMORY
-        return await asyncio.to_thread(
+        made = await asyncio.to_thread(
             checkpoints.write,
             self.store if on_disk else self._in_memory(),
             self.subject,
             parts,
             created,
+            parents=self._line.parents() if on_disk else ("head",),
             reason=reason,
             stage=stage,
             on_disk=on_disk,
         )
+        if on_disk:
+            self._line.at = made.checkpoint
+        return made
+
+    async def _freeze_as(self, other: Subject) -> None:
+        """This very moment as the first checkpoint of another session."""
+        store, hint, reason = self.store, "choose another name", f"fork of {self.subject}"
+        await asyncio.to_thread(checkpoints.check_free, store, other, hint)
+        parts, created = await self._driver.capture(reason, None, True, self._max_item_bytes)
+        made = await asyncio.to_thread(
+            checkpoints.write,
+            store,
+            other,
+            parts,
+            created,
+            parents=self._line.parents(),
+            reason=reason,
+            stage=None,
+            on_disk=True,
+        )
+        await asyncio.to_thread(checkpoints.check_first, store, other, made, hint)
 
     async def _restore(
         self, reference: Reference | None, secrets: Mapping[str, str] | None, trust: bool
@@ -250,21 +283,33 @@ class Session:
         store, target = await asyncio.to_thread(self._find, reference)
         report = await self._apply(store, target, trust, secrets)
         if store is not self._memory:
-            await asyncio.to_thread(store.restore, target, trust=trust)
+            self._line.at = await asyncio.to_thread(store.restore, target, trust=trust)
         return report
 
     async def _rollback(
         self, to: Reference | None, secrets: Mapping[str, str] | None, trust: bool
     ) -> Report:
-        store = self.store
-        reference = to.id if isinstance(to, (SessionCheckpoint, Checkpoint)) else to
         before = await asyncio.to_thread(self._head)
-        target = await asyncio.to_thread(store.rollback, self.subject, reference)
+        if not self._driver.started:
+            self._line.at = before
         try:
-            return await self._apply(store, target, trust, secrets)
+            made = await asyncio.to_thread(self._roll_head_back, to, trust)
+            report = await self._apply(self.store, made, trust, secrets)
         except BaseException:
-            await asyncio.to_thread(store.restore, before)
+            if await asyncio.to_thread(self._head) != before:
+                await asyncio.to_thread(self.store.restore, before, trust=True)
             raise
+        self._line.at = made
+        return report
+
+    def _roll_head_back(self, to: Reference | None, trust: bool) -> Checkpoint:
+        store = self.store
+        if to is None:
+            target = self._line.rollback_target(store)
+        else:
+            target = store.resolve(to if isinstance(to, str) else to.id)
+        self._line.take_head(store)
+        return store.rollback(self.subject, target, trust=trust)
 
     async def _apply(
         self,

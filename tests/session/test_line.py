@@ -1,0 +1,131 @@
+"""A session's own line: whose child a checkpoint is when others move the head, too."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.model.errors import Conflict, NotFound
+from holdfast.session import Session
+
+
+async def value(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+async def step(session: Session, number: object) -> str:
+    await session.execute(f"x = {number!r}")
+    return (await session.checkpoint(reason=str(number))).id
+
+
+async def test_two_sessions_of_one_name_have_two_lines(make, store) -> None:
+    a, b = await make("shared"), await make("shared")
+    a1, b1 = await step(a, "a1"), await step(b, "b1")
+    a2, b2 = await step(a, "a2"), await step(b, "b2")
+    parents = {cp.id: cp.parents for cp in store.list("session/shared")}
+    assert parents == {a1: (), b1: (), a2: (a1,), b2: (b1,)}
+    await a.rollback()
+    assert await value(a, "x") == "a1"
+    made = store.head("session/shared")
+    assert (made.parents, made.rollback_of) == ((a2,), a1)
+    await b.rollback()
+    assert await value(b, "x") == "b1"
+    assert store.head("session/shared").parents == (b2,)
+    assert store.resolve(await step(a, "a3")).parents == (made.id,)
+
+
+async def test_the_head_moved_beside_a_live_session(session: Session, store) -> None:
+    one, two = await step(session, 1), await step(session, 2)
+    store.rollback("session/work")
+    three = await step(session, 3)
+    assert store.resolve(three).parents == (two,)
+    store.restore(one)
+    four = await step(session, 4)
+    assert store.resolve(four).parents == (three,)
+    assert store.head("session/work").id == four
+    store.restore(one)
+    await session.rollback()
+    assert await value(session, "x") == 3
+    store.restore(one)
+    await session.restore()  # the head, which was moved elsewhere
+    assert await value(session, "x") == 1
+    assert store.resolve(await step(session, 5)).parents == (one,)
+
+
+async def test_the_last_checkpoint_was_deleted(session: Session, store) -> None:
+    one, two, three = [await step(session, number) for number in range(3)]
+    store.delete(three)
+    four = await step(session, 4)
+    assert store.resolve(four).parents == (two,)
+    store.delete(four)
+    await session.rollback()
+    assert await value(session, "x") == 1
+    store.delete(*store.list("session/work"))
+    assert store.resolve(await step(session, 6)).parents == ()
+    with pytest.raises(NotFound):
+        await session.rollback(to=one)
+
+
+async def test_nothing_to_go_back_to(session: Session, store) -> None:
+    with pytest.raises(NotFound, match="no checkpoint"):
+        await session.rollback()
+    one = await step(session, 1)
+    with pytest.raises(NotFound, match="first checkpoint"):
+        await session.rollback()
+    assert store.head("session/work").id == one
+    assert [move.verb for move in store.history("session/work")] == ["checkpoint"]
+
+
+async def test_a_resumed_line_goes_on(session: Session, store) -> None:
+    await step(session, 1)
+    two = await step(session, 2)
+    await session.shutdown()
+    again = await Session.resume("work", store=store)
+    three = await step(again, 3)
+    assert store.resolve(three).parents == (two,)
+    await again.rollback()
+    assert await value(again, "x") == 2
+    await again.shutdown()
+
+
+async def test_a_fork_leaves_its_origin_where_it_was(session: Session, store) -> None:
+    await step(session, 1)
+    two = await step(session, 2)
+    await session.execute("x = 'forked'")
+    other = await session.fork("other")
+    (first,) = await other.list()
+    assert (first.parents, first.reason) == ((two,), "fork of session/work")
+    assert await value(other, "x") == "forked"
+    assert store.resolve(await step(other, "later")).parents == (first.id,)
+    await other.rollback()
+    assert await value(other, "x") == "forked"
+    await other.shutdown()
+    assert store.head("session/work").id == two
+    await session.rollback()  # as if there had been no fork
+    assert await value(session, "x") == 1
+
+
+async def test_a_fork_to_a_taken_name_changes_nothing(session: Session, make, store) -> None:
+    taken = await step(await make("taken"), 0)
+    one = await step(session, 1)
+    with pytest.raises(Conflict, match="session/taken"):
+        await session.fork("taken")
+    assert store.head("session/taken").id == taken
+    assert [cp.id for cp in await session.list()] == [one]
+    assert len(store.history("session/work")) == 1
+
+
+async def test_of_two_forks_to_one_name_one_wins(make, store) -> None:
+    a, b = await make("a"), await make("b")
+    await step(a, "a")
+    await step(b, "b")
+    done = await asyncio.gather(a.fork("both"), b.fork("both"), return_exceptions=True)
+    (won,) = [each for each in done if isinstance(each, Session)]
+    assert [type(each) for each in done if each is not won] == [Conflict]
+    (only,) = store.list("session/both")
+    assert store.head("session/both").id == only.id
+    assert only.reason == f"fork of session/{await value(won, 'x')}"
+    await won.shutdown()
