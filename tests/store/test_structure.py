@@ -211,8 +211,10 @@ def test_a_refused_value_leaves_the_draft_usable(store: Store) -> None:
         msgspec.msgpack.encode(5),
         msgspec.msgpack.encode(["x", 1]),
         b"\x92\xa1m\x91\xc0",
+        b"\x92\xa1\x80\x01",
+        b"\x92\xa1v" + b"\x91" * 100_000,
     ],
-    ids=range(5),
+    ids=range(7),
 )
 def test_a_node_that_makes_no_sense_is_corrupt(node: bytes) -> None:
     with pytest.raises(Corrupt):

@@ -130,7 +130,7 @@ def decode_entry(header: bytes) -> Entry:
                 hint="upgrade Holdfast to read this store",
             ) from None
         raise Corrupt(f"an entry does not make sense: {error}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"an entry cannot be read: {error}") from None
     if not _fits(entry):
         raise Corrupt("an entry does not make sense: a field has the wrong length")

@@ -56,7 +56,7 @@ def encode_parts(parts: Iterable[PartRecord]) -> bytes:
 def decode_parts(data: bytes) -> tuple[PartRecord, ...]:
     try:
         return _parts_decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(f"the list of parts cannot be read: {error}") from None
 
 

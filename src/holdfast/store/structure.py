@@ -207,7 +207,7 @@ def _open(data: Buffer) -> tuple[str, Value]:
     """A node's type and content, which is what the type says; raises Corrupt."""
     try:
         kind, content = _decode(data)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise Corrupt(f"a structure node cannot be read: {error}") from None
     match kind, content:
         case "v", _:
