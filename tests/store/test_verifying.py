@@ -96,7 +96,7 @@ def test_every_byte_of_the_marker(victim: Subject) -> None:
 def test_the_log(victim: Subject, pattern: str) -> None:
     for path in victim.place.glob(pattern):
         size = path.stat().st_size
-        around = [*range(0, 200, 5), *range(200, size, max(1, size // 200)), size - 1]
+        around = [*range(0, 200, 7), *range(200, size, max(1, size // 130)), size - 1]
         assert victim.flip(path, around) == []
 
 
@@ -104,11 +104,11 @@ def test_the_packs(victim: Subject) -> None:
     for path in victim.place.glob("packs/*.pack"):
         size = path.stat().st_size
         table = struct.unpack_from("<Q", path.read_bytes(), size - 48)[0]
-        chunks = range(64, table, max(1, table // 220))
+        chunks = range(64, table, max(1, table // 150))
         places = [
             *range(0, 64, 4),
             *chunks,
-            *range(table, size - 64, 23),
+            *range(table, size - 64, 31),
             *range(size - 64, size, 4),
         ]
         assert victim.flip(path, places) == []
