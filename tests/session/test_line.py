@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.errors import BadInput, Conflict, NotFound
 from holdfast.session import Session
 
 
@@ -22,7 +22,7 @@ async def step(session: Session, number: object) -> str:
 
 
 async def test_two_sessions_of_one_name_have_two_lines(make, store) -> None:
-    a, b = await make("shared"), await make("shared")
+    a, b = await make("shared"), await make("shared")  # neither has a checkpoint yet
     a1, b1 = await step(a, "a1"), await step(b, "b1")
     a2, b2 = await step(a, "a2"), await step(b, "b2")
     parents = {cp.id: cp.parents for cp in store.list("session/shared")}
@@ -129,3 +129,51 @@ async def test_of_two_forks_to_one_name_one_wins(make, store) -> None:
     assert store.head("session/both").id == only.id
     assert only.reason == f"fork of session/{await value(won, 'x')}"
     await won.shutdown()
+
+
+async def test_a_name_that_has_checkpoints_is_taken(session: Session, store) -> None:
+    one = await step(session, 1)
+    await session.shutdown()
+    again = Session("work", store=store)
+    with pytest.raises(Conflict, match="session/work exists already") as caught:
+        await again.start()
+    assert caught.value.hint == (
+        "Session.resume('work') goes on with it; fresh=True begins a new line"
+    )
+    assert not again.alive
+    with pytest.raises(Conflict):
+        async with again:
+            pytest.fail("it started")
+    await again.restore()  # says what it goes on with
+    assert store.resolve(await step(again, 2)).parents == (one,)
+    await again.shutdown()
+
+
+async def test_fresh_begins_a_new_line(session: Session, make, store) -> None:
+    one = await step(session, 1)
+    anew = await make("work", fresh=True)
+    assert await value(anew, "'x' in globals()") is False
+    two = await step(anew, 2)
+    assert store.resolve(two).parents == ()
+    with pytest.raises(NotFound, match="first checkpoint"):
+        await anew.rollback()
+    assert store.head("session/work").id == two
+    assert {cp.id for cp in await anew.list()} == {one, two}
+
+
+async def test_a_name_may_say_its_kind_but_no_other(session: Session, make, store) -> None:
+    named = await make("session/team/a")
+    assert (named.name, str(named.subject)) == ("team/a", "session/team/a")
+    other = await named.fork("session/copy")
+    assert str(other.subject) == "session/copy"
+    await other.shutdown()
+    resumed = await Session.resume("session/copy", store=store)
+    await resumed.shutdown()
+    for name in ("state/a", "sandbox/a", "session/session/a", "container/default/tc"):
+        with pytest.raises(BadInput, match="kind"):
+            Session(name, store=store)
+        with pytest.raises(BadInput):
+            await Session.resume(name, store=store)
+    with pytest.raises(BadInput):
+        await session.fork("state/a")
+    assert await session.list() == []

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import NotFound, UsageError
+from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.report import Report
-from holdfast.model.subject import Subject
+from holdfast.model.subject import KINDS, Subject
 from holdfast.session import checkpoints
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
 from holdfast.session.driver import Answer, Driver, Launch, to_the_end
@@ -28,13 +28,18 @@ _SECRET = "HOLDFAST_SECRET_"
 
 
 class Session:
-    """A Python namespace in a worker process, which can be frozen and brought back."""
+    """A Python namespace in a worker process, which can be frozen and brought back.
+
+    A name that has checkpoints is taken: `Session.resume(name)` goes on with it, and
+    `fresh=True` begins a new line under it.
+    """
 
     def __init__(
         self,
         name: str | None = None,
         *,
         store: Store | str | None = None,
+        fresh: bool = False,
         on_input: Answer | None = None,
         secrets: Mapping[str, str] | None = None,
         python: str | None = None,
@@ -42,8 +47,10 @@ class Session:
         env: Mapping[str, str] | None = None,
         max_item_bytes: int | None = None,
     ) -> None:
-        self.name = name or f"session-{random_names.token_hex(4)}"
-        self.subject = Subject("session", self.name)
+        self.subject = _subject(name or f"session-{random_names.token_hex(4)}")
+        self.name = self.subject.name
+        # A name of our own making is nobody else's: no store is opened to see.
+        self._fresh = fresh or not name
         self.report: Report | None = None  # of the last restore
         self._store_or_url = store
         self._memory: Store | None = None
@@ -61,11 +68,17 @@ class Session:
     # -- life ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Start the worker. Raises UsageError when it runs already."""
+        """Start a worker with an empty namespace.
+
+        Raises UsageError when it runs already, and Conflict when the name has checkpoints.
+        """
         async with self._driver.lock:
             if self.alive:
                 raise UsageError(f"{self.subject} runs already")
+            if not self._fresh:
+                await asyncio.to_thread(self._check_free)
             await self._driver.start()
+            self._line.at = None
         return self
 
     async def shutdown(self) -> None:
@@ -111,7 +124,6 @@ class Session:
             max_item_bytes=max_item_bytes,
         )
         head = await asyncio.to_thread(session._head)
-        await session.start()
         try:
             async with session._driver.lock:
                 await to_the_end(session._apply(session.store, head, trust))
@@ -216,11 +228,11 @@ class Session:
         That moment is the new session's first checkpoint; this session makes none. Raises
         Conflict when the name is taken, and CaptureFailed.
         """
-        name = name or f"{self.name}-{random_names.token_hex(3)}"
+        other = _subject(name or f"{self.name}-{random_names.token_hex(3)}")
         async with self._driver.lock:
-            await to_the_end(self._freeze_as(Subject("session", name)))
+            await to_the_end(self._freeze_as(other))
         return await type(self).resume(
-            name,
+            other.name,
             store=self.store,
             on_input=self._on_input,
             secrets=self._secrets,
@@ -331,6 +343,10 @@ class Session:
         self.report = report_of(restored.items)
         return self.report
 
+    def _check_free(self) -> None:
+        hint = f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
+        checkpoints.check_free(self.store, self.subject, hint)
+
     def _in_memory(self) -> Store:
         if self._memory is None:
             self._memory = open_store("memory://")
@@ -356,3 +372,15 @@ class Session:
                 hint="fork it, or resume that session",
             )
         return store, found
+
+
+def _subject(name: str) -> Subject:
+    """The subject of a session's name, with or without its kind. Raises BadInput."""
+    name = name.removeprefix("session/")
+    kind, slash, rest = name.partition("/")
+    if slash and kind in KINDS:
+        raise BadInput(
+            f"{name!r} is no name of a session: {kind}/ is the kind of another subject",
+            hint=f"a name without a kind, such as {rest!r}",
+        )
+    return Subject("session", name)
