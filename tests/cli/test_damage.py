@@ -28,7 +28,8 @@ def damaged(holdfast_home: Path) -> str:
 def test_verify_names_the_damage(run: Run, damaged: str) -> None:
     outcome = run("verify", "--deep")
     assert outcome.code == 6
-    assert damaged in outcome.out
+    with open_store() as store:
+        assert f"affects: {store.resolve(damaged).short} state/big" in outcome.out
     assert outcome.err.startswith("error: 1 problem found\nhint: ")
     outcome = run("verify", "--deep", "--json")
     assert outcome.code == 6

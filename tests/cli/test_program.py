@@ -28,9 +28,19 @@ def test_version_and_help(program: Run) -> None:
     assert done.stdout == f"holdfast {__version__}\n"
 
 
+@pytest.mark.parametrize("group", [[], ["key"]])
+def test_a_missing_command_shows_the_help(program: Run, group: list[str]) -> None:
+    outcome = program(*group)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == program(*group, "--help").out
+    told = json.loads(program(*group, "--json").err)["error"]
+    assert (told["kind"], told["message"]) == ("usage", "Missing command.")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["completion"], 2, "error: Missing argument 'SHELL': one of bash, zsh, fish\nhint: "),
         (["lst"], 2, "error: No such command 'lst'. Did you mean 'list'?\n"),
         (["show"], 2, "error: Missing argument 'ID'.\nhint: see `holdfast show --help`\n"),
         (["list", "--nope"], 2, "error: No such option"),

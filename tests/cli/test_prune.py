@@ -89,7 +89,8 @@ def test_policies(run: Run, ids: list[str], options: list[str], kept: list[int])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--keep-last", "0"], "0"),
+        (["--keep-last", "0"], "'0' is not a whole number, 1 or more"),
+        (["--keep-last", "x"], "'x' is not a whole number, 1 or more"),
         (["--keep-within", "soon"], "'soon' is not a duration"),
         (["--max-bytes", "much"], "'much' is not a size"),
         (["--keep-best", "1"], "--keep-best needs --by TAG"),
@@ -103,6 +104,28 @@ def test_options_that_cannot_be(run: Run, ids: list[str], options: list[str], me
     assert outcome.code == 2
     assert message in outcome.err
     assert left() == ids
+
+
+def test_a_policy_that_keeps_nothing_is_refused(run: Run, ids: list[str]) -> None:
+    outcome = run("prune", "--keep-best", "1", "--by", "loss")
+    assert (outcome.code, left()) == (3, ids)
+    assert "hint: `holdfast tag ID NAME=NUMBER` sets one" in outcome.err
+    run("tag", ids[0], "score=0.5")
+    run("tag", ids[0], "loss=low")
+    outcome = run("prune", "--keep-best", "1", "--by", "loss")
+    assert (outcome.code, left()) == (3, ids)
+    assert "hint: tags with numbers: score" in outcome.err
+    assert run("prune", "--subject", "state/nope").code == 3
+    assert left() == ids
+
+
+def test_a_budget_shows_what_it_counts(run: Run, ids: list[str]) -> None:
+    with open_store() as store:
+        first = store.resolve(ids[0])
+    assert first.stored_bytes < first.size_bytes
+    lines = run("prune", "--max-bytes", "1GB", "--dry-run").out.splitlines()
+    assert "STORED" in lines[0]
+    assert f"  {first.stored_bytes} B  " in lines[3]
 
 
 def test_the_policy_that_is_built() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ def test_list_can_be_narrowed(run: Run, ids: list[str]) -> None:
     assert len(run("list", "state/demo", "--json").json["checkpoints"]) == 3
     assert len(run("list", "--kind", "session", "--json").json["checkpoints"]) == 1
     assert len(run("list", "--limit", "2", "--json").json["checkpoints"]) == 2
+    nothing = run("list", "--kind", "sandbox")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.startswith("no sandbox checkpoints in ")
 
 
 def test_list_of_an_empty_store(run: Run) -> None:
@@ -74,6 +78,39 @@ def test_list_finds_states_that_are_files(run: Run, tmp_path: Path) -> None:
     assert run("list", "--files", "--kind", "session", "--json").json == {"files": []}
 
 
+# names
+
+
+def test_names_that_are_almost_right(run: Run, ids: list[str]) -> None:
+    for command in (
+        ["show", "state/dmeo"],
+        ["show", "session/demo"],
+        ["show", "demo"],
+        ["show", "state/deno~1"],
+        ["restore", "demo"],
+        ["diff", "state/demo", "demo"],
+        ["rollback", "state/demo", "--to", "demo"],
+        ["prune", "--subject", "state/demi", "--dry-run"],
+        ["list", "state/demi"],
+    ):
+        outcome = run(*command)
+        assert outcome.code == 3, command
+        assert "hint: did you mean state/demo?" in outcome.err
+    for command in (["log", "demo"], ["list", "deno"], ["undo", "dem"], ["rollback", "demo"]):
+        outcome = run(*command)
+        assert outcome.code == 11, command
+        assert "hint: did you mean state/demo?" in outcome.err
+    assert "did you mean" not in run("show", "state/something-else").err
+
+
+def test_a_checkpoint_instead_of_a_subject(run: Run, ids: list[str]) -> None:
+    short = run("list", "--json").json["checkpoints"][2]["short"]
+    outcome = run("rollback", short)
+    assert outcome.code == 11
+    assert outcome.err.endswith(f"hint: holdfast rollback state/demo --to {short}\n")
+    assert "its subject is state/demo" in run("log", short).err
+
+
 # show
 
 
@@ -83,6 +120,9 @@ def test_show(run: Run, ids: list[str]) -> None:
     assert {part["name"]: part["size"] for part in shown["parts"]}["bytes"] == 5000
     page = run("show", ids[2]).out
     assert ids[2] in page
+    with open_store() as store:
+        assert re.search(rf"parents +{store.resolve(ids[1]).short}$", page, re.MULTILINE)
+    assert ids[1] not in page
     assert "step 2" in page
     assert "5.0 kB" in page
 
@@ -118,6 +158,11 @@ def test_log_draws_branches_rollbacks_and_forks(run: Run, ids: list[str]) -> Non
     assert "head, rollback" in lines[0]
     assert lines[0].endswith("forked to state/copy")
     assert "forked from state/demo at" in run("log", "state/copy").out
+    for name in ("second", "third", "fourth"):
+        run("fork", "state/demo", name)
+    newest = run("log", "state/demo").out.splitlines()[0]
+    assert newest.count("forked to") == 1
+    assert newest.endswith(" and 2 more")
 
 
 def test_log_for_programs(run: Run, ids: list[str]) -> None:
@@ -178,6 +223,9 @@ def test_rollback_and_undo(run: Run, ids: list[str]) -> None:
     assert undone["head"]["id"] == ids[2]
     assert undone["move"]["verb"] == "undo"
     assert heads() == {"state/demo": ids[2]}
+    run("undo", "state/demo")
+    assert heads() == {"state/demo": back["id"]}, "to undo twice is to do again"
+    run("undo", "state/demo")
     assert (
         run("rollback", "state/demo", "--to", ids[0], "--json").json["checkpoint"]["rollback_of"]
         == (ids[0])
@@ -197,7 +245,7 @@ def test_fork(run: Run, ids: list[str]) -> None:
 def test_checkpoint_of_what_nothing_runs(run: Run, ids: list[str]) -> None:
     outcome = run("checkpoint", "state/demo")
     assert outcome.code == 5
-    assert "hint: take the checkpoint where it runs" in outcome.err
+    assert "hint: take it where it runs" in outcome.err
 
 
 # keep and forget
@@ -223,7 +271,11 @@ def test_pins(run: Run, ids: list[str]) -> None:
 
 
 def test_verify(run: Run, ids: list[str]) -> None:
-    assert run("verify").out.startswith("ok: 3 checkpoints")
+    assert run("verify").out == "ok: 3 checkpoints\n"
+    assert re.fullmatch(
+        r"ok: 3 checkpoints, \d+ chunks, [\d.]+ k?B stored \(15 kB of content\)\n",
+        run("verify", "--deep").out,
+    )
     document = run("verify", "--deep", "--json").json
     assert document["ok"] is True
     assert document["deep"] is True

@@ -22,5 +22,5 @@ def command(invocation: Invocation, subject: str, reason: str) -> None:
 
     raise Unsupported(
         f"nothing that runs {Subject.parse(subject)} can be reached from here",
-        hint="take the checkpoint where it runs, e.g. session.checkpoint() or sm.checkpoint()",
+        hint="take it where it runs: checkpoint() of its Session or StateManager",
     )

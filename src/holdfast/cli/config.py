@@ -30,7 +30,7 @@ def command(invocation: Invocation) -> None:
             ],
         },
         lambda: table(
-            (Column("SETTING", "bold"), Column("VALUE"), Column("FROM", "dim")),
+            (Column("SETTING", "bold"), Column("VALUE", cut=2), Column("FROM", "dim", cut=1)),
             (
                 (each.setting.name, "-" if each.shown is None else str(each.shown), each.source)
                 for each in values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference
+from holdfast.cli.reference import complete_reference, find
 
 
 @click.command("delete")
@@ -26,7 +26,7 @@ def command(invocation: Invocation, ids: tuple[str, ...], dry_run: bool) -> None
 
     with invocation.store() as store:
         heads = {each.head.id for each in store.subjects() if each.head}
-        found = {each.id: each for each in map(store.resolve, ids)}
+        found = {each.id: each for each in (find(store, name) for name in ids)}
         if not dry_run:
             store.delete(*found.values())
     time = now()

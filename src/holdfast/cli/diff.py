@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, trust_option
+from holdfast.cli.reference import complete_reference, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.store.comparison import Diff, ValueChange
@@ -28,7 +28,7 @@ def command(invocation: Invocation, a: str, b: str, everything: bool, trust: boo
     from holdfast.cli.values import diff_shape
 
     with invocation.store() as store:
-        diff = store.diff(a, b, trust=trust)
+        diff = store.diff(find(store, a), find(store, b), trust=trust)
     invocation.show(diff_shape(diff), lambda: _page(diff, everything))
     if diff.same:
         invocation.tell(f"{diff.before.short} and {diff.after.short} have the same content")
@@ -45,7 +45,7 @@ def _page(diff: Diff, everything: bool) -> str:
         tables.append(
             table(
                 (
-                    Column("PART", "bold"),
+                    Column("PART", "bold", cut=2),
                     Column("CHANGE", "cyan"),
                     Column("BEFORE", justify="right"),
                     Column("AFTER", justify="right"),
@@ -66,7 +66,11 @@ def _page(diff: Diff, everything: bool) -> str:
     if diff.values:
         tables.append(
             table(
-                (Column("VALUE", "bold"), Column("BEFORE", "red"), Column("AFTER", "green")),
+                (
+                    Column("VALUE", "bold", cut=2),
+                    Column("BEFORE", "red", cut=1),
+                    Column("AFTER", "green", cut=1),
+                ),
                 ((_place(each), brief(each.before), brief(each.after)) for each in diff.values),
             )
         )

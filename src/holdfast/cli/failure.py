@@ -16,15 +16,31 @@ def explain(error: Exception) -> HoldfastError:
         return error
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "holdfast"
-        return UsageError(error.format_message(), hint=f"see `{path} --help`")
+        return UsageError(_usage(error), hint=f"see `{path} --help`")
     if isinstance(error, click.ClickException):
-        return UsageError(error.format_message())
+        return UsageError(_one_line(error.format_message()))
     if isinstance(error, OSError):
         return from_os_error(error, "working")
     return HoldfastError(
         f"unexpected {type(error).__name__}: {error}",
         hint="this is a defect of Holdfast; HOLDFAST_DEBUG=1 shows where it happened",
     )
+
+
+def _usage(error: click.UsageError) -> str:
+    """What click found wrong, on one line."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return "Missing command."
+    if isinstance(error, click.MissingParameter) and error.param and error.ctx:
+        kind = error.param.type
+        if isinstance(kind, click.Choice):  # click puts each choice on a line of its own
+            name = error.param.make_metavar(error.ctx)
+            return f"Missing argument {name!r}: one of {', '.join(map(str, kind.choices))}"
+    return _one_line(error.format_message())
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
 
 
 def report(error: Exception, *, as_json: bool, debug: bool = False) -> int:
@@ -38,6 +54,8 @@ def report(error: Exception, *, as_json: bool, debug: bool = False) -> int:
         from holdfast.server import shapes
 
         print(json.dumps(shapes.error(told)), file=sys.stderr)
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message(), file=sys.stderr)  # the help itself, made by click
     else:
         from holdfast.server.words import printable
 

@@ -16,12 +16,12 @@ from holdfast.state.names import session_ids
 
 _COLUMNS = (
     Column("ID", "yellow"),
-    Column("SUBJECT", "bold"),
-    Column("REASON"),
-    Column("STAGE"),
+    Column("SUBJECT", "bold", cut=2),
+    Column("REASON", cut=1),
+    Column("STAGE", cut=1, optional=True),
     Column("WHEN", "dim"),
     Column("SIZE", justify="right"),
-    Column("FILE", "dim"),
+    Column("FILE", "dim", cut=1),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, trust_option
+from holdfast.cli.reference import complete_reference, find, trust_option
 
 
 @click.command("fork")
@@ -22,7 +22,7 @@ def command(invocation: Invocation, id: str, name: str, trust: bool) -> None:  #
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        checkpoint = store.fork(id, name, trust=trust)
+        checkpoint = store.fork(find(store, id), name, trust=trust)
     invocation.show(
         {"checkpoint": shapes.checkpoint(checkpoint)}, lambda: f"head: {line(checkpoint)}"
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_subject
+from holdfast.cli.quantities import Number
+from holdfast.cli.reference import complete_subject, find_subject
 from holdfast.model.subject import KINDS, Kind, Subject
 
 
 @click.command("list")
 @click.argument("subject", required=False, shell_complete=complete_subject)
 @click.option("--kind", type=click.Choice(KINDS), help="Only subjects of this kind.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--limit", type=Number(1), metavar="N", help="Only the newest N.")
 @click.option("--files", is_flag=True, help="List states that are kept as files instead.")
 @click.pass_obj
 def command(
@@ -26,28 +27,25 @@ def command(
 
     With SUBJECT (kind/name), only its checkpoints.
     """
-    wanted = Subject.parse(subject) if subject else None
     if files:
-        _list_files(invocation, wanted, kind, limit)
+        _list_files(invocation, Subject.parse(subject) if subject else None, kind, limit)
     else:
-        _list_store(invocation, wanted, kind, limit)
+        _list_store(invocation, subject, kind, limit)
 
 
 def _list_store(
-    invocation: Invocation, wanted: Subject | None, kind: Kind | None, limit: int | None
+    invocation: Invocation, subject: str | None, kind: Kind | None, limit: int | None
 ) -> None:
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
     from holdfast.cli.table import table
-    from holdfast.model.errors import NotFound
     from holdfast.model.moment import now
     from holdfast.server import shapes
 
     with invocation.store() as store:
+        wanted = find_subject(store, subject) if subject else None
         found = store.list(subject=wanted, kind=kind, limit=limit)
         heads = {each.head.id for each in store.subjects() if each.head}
         place = store.url
-    if wanted and not found and not kind:
-        raise NotFound(f"no checkpoints of {wanted}", hint="`holdfast list` shows all there are")
     time = now()
     invocation.show(
         shapes.checkpoints(found),
@@ -58,7 +56,10 @@ def _list_store(
         ),
     )
     if not found:
-        invocation.tell(f"no checkpoints in {place}; `--files` lists states kept as files")
+        what = f"{kind} checkpoints" if kind else "checkpoints"
+        whose = f" of {wanted}" if wanted else ""
+        files = "; `--files` lists states kept as files" if kind in (None, "state") else ""
+        invocation.tell(f"no {what}{whose} in {place}{files}")
 
 
 def _list_files(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_subject
+from holdfast.cli.reference import complete_subject, find_subject
 
 if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
     from holdfast.server.lineage import Lineage
+
+_FORKS = 2  # named in one line; the rest is counted
 
 
 @click.command("log")
@@ -22,18 +26,14 @@ def command(invocation: Invocation, subject: str, moves: bool) -> None:
 
     Newest first; a full circle is the head, and a line leads from each checkpoint to its parent.
     """
-    from holdfast.model.errors import NotFound
-    from holdfast.model.subject import Subject
     from holdfast.server import shapes
     from holdfast.server.lineage import trace
 
-    wanted = Subject.parse(subject)
     with invocation.store() as store:
+        wanted = find_subject(store, subject)
         head = store.head(wanted)
         everything = store.list()
         lineage = trace(wanted, everything, head.id if head else None, store.history(wanted))
-    if not lineage.rows and not lineage.moves:
-        raise NotFound(f"no checkpoints of {wanted}", hint="`holdfast list` shows all there are")
     shorts = {each.id: each.short for each in everything}
     invocation.show(
         shapes.lineage(lineage),
@@ -42,46 +42,56 @@ def command(invocation: Invocation, subject: str, moves: bool) -> None:
 
 
 def _tree(lineage: Lineage, shorts: dict[str, str]) -> str:
-    from rich.text import Text
-
-    from holdfast.cli.table import draws_lines, render
+    from holdfast.cli.table import Column, draws_lines, table
     from holdfast.model.moment import now
     from holdfast.server.lineage import to_ascii
-    from holdfast.server.words import age, notes, printable, size
+    from holdfast.server.words import age, notes, size
 
     time = now()
-    width = max((len(row.graph) for row in lineage.rows), default=0)
-    origins = {each.id: each for each in lineage.origins}
-    text = Text()
+    rows = []
     for row in lineage.rows:
         graph = row.graph if draws_lines() else to_ascii(row.graph)
         checkpoint = row.checkpoint
         if checkpoint is None:
-            text.append(graph + "\n", "blue")
+            rows.append((graph, "", "", "", "", ""))
             continue
-        text.append(graph.ljust(width) + "  ", "blue")
-        text.append(checkpoint.short, "yellow")
-        text.append(f"  {printable(checkpoint.reason)}")
-        if checkpoint.stage:
-            text.append(f" [{printable(checkpoint.stage)}]")
-        text.append(f"  {age(checkpoint.time, time)}, {size(checkpoint.size_bytes)}", "dim")
-        remarks = notes(checkpoint, checkpoint.id == lineage.head)
-        target = shorts.get(checkpoint.rollback_of or "", "a deleted one")
-        if checkpoint.rollback_of and target not in checkpoint.reason:
-            remarks.append(f"back to {target}")
-        remarks += [
-            f"forked from {origins[parent].subject} at {origins[parent].short}"
-            for parent in checkpoint.parents
-            if parent in origins
+        remarks = [
+            *notes(checkpoint, checkpoint.id == lineage.head),
+            *_relations(checkpoint, lineage, shorts),
         ]
-        remarks += [
-            f"forked to {fork.subject}" for fork in lineage.forks if checkpoint.id in fork.parents
-        ]
-        if remarks:
-            text.append("  " + printable(", ".join(remarks)), "cyan")
-        text.append("\n")
-    text.rstrip()
-    return render(text)
+        rows.append(
+            (
+                graph,
+                checkpoint.short,
+                checkpoint.reason + (f" [{checkpoint.stage}]" if checkpoint.stage else ""),
+                age(checkpoint.time, time),
+                size(checkpoint.size_bytes),
+                ", ".join(remarks),
+            )
+        )
+    columns = (
+        Column("LINEAGE", "blue"),
+        Column("ID", "yellow"),
+        Column("REASON", cut=1),
+        Column("WHEN", "dim"),
+        Column("SIZE", "dim", justify="right"),
+        Column("NOTES", "cyan", cut=1),
+    )
+    return table(columns, rows, headings=False)
+
+
+def _relations(checkpoint: Checkpoint, lineage: Lineage, shorts: dict[str, str]) -> Iterator[str]:
+    """Where a checkpoint came from, and what was made of it."""
+    target = shorts.get(checkpoint.rollback_of or "", "a deleted one")
+    if checkpoint.rollback_of and target not in checkpoint.reason:
+        yield f"back to {target}"
+    for origin in lineage.origins:
+        if origin.id in checkpoint.parents:
+            yield f"forked from {origin.subject} at {origin.short}"
+    forks = [str(each.subject) for each in lineage.forks if checkpoint.id in each.parents]
+    if forks:
+        more = f" and {len(forks) - _FORKS} more" if len(forks) > _FORKS else ""
+        yield f"forked to {', '.join(forks[:_FORKS])}{more}"
 
 
 def _moves(lineage: Lineage, shorts: dict[str, str]) -> str:

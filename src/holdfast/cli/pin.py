@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference
+from holdfast.cli.reference import complete_reference, find
 
 
 @click.command("pin")
@@ -17,7 +17,7 @@ def command(invocation: Invocation, ids: tuple[str, ...]) -> None:
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        chosen = [store.resolve(each) for each in ids]
+        chosen = [find(store, each) for each in ids]
         for checkpoint in chosen:
             store.pin(checkpoint)
         pinned = [store.resolve(each.id) for each in chosen]

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.quantities import Duration, Size
-from holdfast.cli.reference import complete_subject
+from holdfast.cli.quantities import Duration, Number, Size
+from holdfast.cli.reference import complete_subject, find_subject
 
 if TYPE_CHECKING:
+    from holdfast.model.subject import Subject
+    from holdfast.store import Store
     from holdfast.store.collect import PruneReport
     from holdfast.store.retention import Policy
 
-_COUNT = click.IntRange(min=1)
+_COUNT = Number(1)
 
 
 @click.command("prune")
@@ -35,7 +37,9 @@ _COUNT = click.IntRange(min=1)
     metavar="REASON=N",
     help="Keep the newest N with this reason; may be repeated.",
 )
-@click.option("--max-bytes", type=Size(), help="Keep no more than fits in this, e.g. 10GB.")
+@click.option(
+    "--max-bytes", type=Size(), help="Keep no more than fits in this when stored, e.g. 10GB."
+)
 @click.option(
     "--subject", shell_complete=complete_subject, metavar="SUBJECT", help="Only this subject."
 )
@@ -64,7 +68,6 @@ def command(
     given. The newest of each subject, its head and what is pinned always stay. Without a policy,
     the last 50 of each subject and everything tagged stay.
     """
-    from holdfast.model.subject import Subject
     from holdfast.store import retention
 
     best = _best(keep_best, by, lowest)
@@ -84,9 +87,35 @@ def command(
         retention.MaxBytes(max_bytes) if max_bytes is not None else None,
     )
     with invocation.store() as store:
-        only = Subject.parse(subject) if subject else None
+        only = find_subject(store, subject) if subject else None
+        if by is not None:
+            _check_scores(store, only, by)
         report = store.prune(keep=keep, subject=only, dry_run=dry_run)
-    invocation.show(_shape(report), lambda: _page(report))
+    invocation.show(_shape(report), lambda: _page(report, stored=max_bytes is not None))
+
+
+def _check_scores(store: Store, subject: Subject | None, tag: str) -> None:
+    """Raise NotFound when no checkpoint can be the best: a policy that keeps nothing would
+    remove everything."""
+    from holdfast.model.errors import NotFound
+    from holdfast.server.words import printable
+
+    checkpoints = store.list(subject)
+    scores = {name for each in checkpoints for name, text in each.tags.items() if _is_number(text)}
+    if checkpoints and tag not in scores:
+        known = f"tags with numbers: {', '.join(sorted(scores))}" if scores else None
+        raise NotFound(
+            f"no checkpoint has a number in the tag {tag!r}",
+            hint=printable(known or "`holdfast tag ID NAME=NUMBER` sets one"),
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return number == number
 
 
 def _best(count: int | None, tag: str | None, lowest: bool) -> Policy | None:
@@ -133,7 +162,9 @@ def _shape(report: PruneReport) -> dict[str, object]:
     }
 
 
-def _page(report: PruneReport) -> str:
+def _page(report: PruneReport, stored: bool) -> str:
+    """The plan or the deed; with `stored`, the bytes that each checkpoint added to the store,
+    which is what --max-bytes counts."""
     from holdfast.cli.table import Column, table
     from holdfast.model.moment import now
     from holdfast.server.words import age, count, size
@@ -146,11 +177,11 @@ def _page(report: PruneReport) -> str:
         (
             Column("PLAN" if report.dry_run else "DONE", "cyan"),
             Column("ID", "yellow"),
-            Column("SUBJECT", "bold"),
-            Column("REASON"),
+            Column("SUBJECT", "bold", cut=2),
+            Column("REASON", cut=1),
             Column("WHEN", "dim"),
-            Column("SIZE", justify="right"),
-            Column("WHY", "dim"),
+            Column("STORED" if stored else "SIZE", justify="right"),
+            Column("WHY", "dim", cut=1),
         ),
         (
             (
@@ -159,7 +190,7 @@ def _page(report: PruneReport) -> str:
                 str(each.subject),
                 each.reason,
                 age(each.time, time),
-                size(each.size_bytes),
+                size(each.stored_bytes if stored else each.size_bytes),
                 why,
             )
             for verb, each, why in rows

@@ -1,4 +1,4 @@
-"""Sizes and durations as people type them: `10GB`, `512MiB`, `7d`, `1h30m`."""
+"""Numbers, sizes and durations as people type them: `3`, `10GB`, `512MiB`, `7d`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,23 @@ def parse_duration(text: str) -> timedelta:
     if not duration:
         raise ValueError(f"{text!r} is no time at all")
     return duration
+
+
+class Number(click.ParamType[int]):
+    """An option's whole number."""
+
+    name = "number"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        text = str(value)
+        if not text.isascii() or not text.isdecimal() or int(text) < self._least:
+            self.fail(f"{text!r} is not a whole number, {self._least} or more", param, ctx)
+        return int(text)
 
 
 class Size(click.ParamType[int]):

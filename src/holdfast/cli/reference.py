@@ -2,14 +2,84 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 from click.shell_completion import CompletionItem
 
 from holdfast.cli.invocation import Invocation
 
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
+    from holdfast.model.subject import Subject
+    from holdfast.store import Store
+
 trust_option = click.option(
     "--trust", is_flag=True, help="Accept a checkpoint that an unknown key has signed."
 )
+
+
+def find(store: Store, text: str) -> Checkpoint:
+    """The checkpoint that is meant. Raises NotFound, with the subjects that are called alike."""
+    from holdfast.model.errors import NotFound
+
+    try:
+        return store.resolve(text)
+    except NotFound as error:
+        alike = _alike(store, text.partition("~")[0])
+        if not alike:
+            raise
+        raise NotFound(str(error), hint=alike) from None
+
+
+def find_subject(store: Store, text: str, hint: str = "its subject is {subject}") -> Subject:
+    """The subject that is meant. Raises NotFound, or BadInput for what is no subject at all;
+    `hint` is what to say to somebody who named a checkpoint."""
+    from holdfast.model.errors import BadInput, NotFound
+    from holdfast.model.subject import Subject
+
+    if "/" not in text:
+        checkpoint = _checkpoint(store, text)
+        if checkpoint is not None:
+            raise BadInput(
+                f"{text!r} is a checkpoint, and a subject is needed here",
+                hint=hint.format(subject=checkpoint.subject, id=text),
+            )
+        alike = _alike(store, text)
+        if alike:
+            raise BadInput(f"not a subject: {text!r}", hint=alike)
+    subject = Subject.parse(text)
+    if not store.history(subject):
+        raise NotFound(
+            f"there is no subject {subject}",
+            hint=_alike(store, text) or "`holdfast subjects` shows all there are",
+        )
+    return subject
+
+
+def _checkpoint(store: Store, text: str) -> Checkpoint | None:
+    from holdfast.model.errors import BadInput, NotFound
+
+    try:
+        return store.resolve(text)
+    except (BadInput, NotFound):
+        return None
+
+
+def _alike(store: Store, text: str) -> str | None:
+    """`did you mean state/training?`, when there is something like it."""
+    from difflib import get_close_matches
+
+    from holdfast.server.words import printable
+
+    subjects = [each.subject for each in store.subjects()]
+    name = text.rpartition("/")[2]
+    # Only the last word of the name is compared: the kinds are alike enough to mislead.
+    close = get_close_matches(name, {each.name.rpartition("/")[2] for each in subjects}, n=3)
+    found = [str(each) for each in subjects if each.name.rpartition("/")[2] in close][:3]
+    if not found or text in found:
+        return None
+    return f"did you mean {printable(' or '.join(found))}?"
 
 
 def complete_subject(

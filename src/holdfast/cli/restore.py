@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, trust_option
+from holdfast.cli.reference import complete_reference, find, trust_option
 
 
 @click.command("restore")
@@ -21,7 +21,7 @@ def command(invocation: Invocation, id: str, trust: bool) -> None:  # noqa: A002
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        checkpoint = store.restore(id, trust=trust)
+        checkpoint = store.restore(find(store, id), trust=trust)
     invocation.show(
         {"checkpoint": shapes.checkpoint(checkpoint)}, lambda: f"head: {line(checkpoint)}"
     )

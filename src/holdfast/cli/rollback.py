@@ -5,7 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, complete_subject, trust_option
+from holdfast.cli.reference import (
+    complete_reference,
+    complete_subject,
+    find,
+    find_subject,
+    trust_option,
+)
 
 
 @click.command("rollback")
@@ -25,11 +31,12 @@ def command(invocation: Invocation, subject: str, to: str | None, trust: bool) -
     the rollback itself can be undone.
     """
     from holdfast.cli.rows import line
-    from holdfast.model.subject import Subject
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        checkpoint = store.rollback(Subject.parse(subject), to=to, trust=trust)
+        wanted = find_subject(store, subject, hint="holdfast rollback {subject} --to {id}")
+        target = find(store, to) if to is not None else None
+        checkpoint = store.rollback(wanted, to=target, trust=trust)
     invocation.show(
         {"checkpoint": shapes.checkpoint(checkpoint)}, lambda: f"head: {line(checkpoint)}"
     )

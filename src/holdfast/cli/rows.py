@@ -10,12 +10,12 @@ from holdfast.server.words import age, notes, printable, size
 
 CHECKPOINT_COLUMNS = (
     Column("ID", "yellow"),
-    Column("SUBJECT", "bold"),
-    Column("REASON"),
-    Column("STAGE"),
+    Column("SUBJECT", "bold", cut=2),
+    Column("REASON", cut=1),
+    Column("STAGE", cut=1, optional=True),
     Column("WHEN", "dim"),
     Column("SIZE", justify="right"),
-    Column("NOTES", "cyan"),
+    Column("NOTES", "cyan", cut=1),
 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, trust_option
+from holdfast.cli.reference import complete_reference, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint, Manifest
@@ -30,7 +31,7 @@ def command(invocation: Invocation, id: str, part: str | None, trust: bool) -> N
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        manifest = store.show(id)
+        manifest = store.show(find(store, id))
         if part is not None:
             _write_part(store, manifest, part, trust)
             return
@@ -42,20 +43,24 @@ def _page(store: Store, manifest: Manifest) -> str:
     from holdfast.server.words import size
 
     head = store.head(manifest.checkpoint.subject)
+    shorts = {each.id: each.short for each in store.list()}
     facts = table(
         (Column("CHECKPOINT", "dim"), Column(manifest.checkpoint.short, "default")),
-        _facts(manifest.checkpoint, head is not None and head.id == manifest.checkpoint.id),
+        _facts(manifest.checkpoint, head is not None and head.id == manifest.checkpoint.id, shorts),
     )
     parts = table(
-        (Column("PART", "bold"), Column("SIZE", justify="right"), Column("SPLIT", "dim")),
+        (Column("PART", "bold", cut=2), Column("SIZE", justify="right"), Column("SPLIT", "dim")),
         ((part.name, size(part.size), part.split) for part in manifest.parts),
     )
     return f"{facts}\n\n{parts}" if manifest.parts else facts
 
 
-def _facts(checkpoint: Checkpoint, head: bool) -> list[tuple[str, str]]:
+def _facts(checkpoint: Checkpoint, head: bool, shorts: Mapping[str, str]) -> list[tuple[str, str]]:
     from holdfast.model.moment import now
     from holdfast.server.words import age, day, notes, size
+
+    def name(id: str) -> str:  # noqa: A002
+        return shorts.get(id, f"{id} (deleted)")
 
     facts = [
         ("id", checkpoint.id),
@@ -64,8 +69,8 @@ def _facts(checkpoint: Checkpoint, head: bool) -> list[tuple[str, str]]:
         ("stage", checkpoint.stage or ""),
         ("time", f"{day(checkpoint.time)} UTC ({age(checkpoint.time, now())})"),
         ("size", f"{size(checkpoint.size_bytes)} ({size(checkpoint.stored_bytes)} stored)"),
-        ("parents", ", ".join(checkpoint.parents)),
-        ("rollback of", checkpoint.rollback_of or ""),
+        ("parents", ", ".join(name(each) for each in checkpoint.parents)),
+        ("rollback of", name(checkpoint.rollback_of) if checkpoint.rollback_of else ""),
         ("notes", ", ".join(notes(checkpoint, head))),
         ("signed by", checkpoint.signer),
         ("digest", checkpoint.digest),

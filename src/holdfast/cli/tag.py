@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference
+from holdfast.cli.reference import complete_reference, find
 
 
 @click.command("tag")
@@ -27,7 +27,7 @@ def command(
     from holdfast.server.words import printable
 
     with invocation.store() as store:
-        target = store.resolve(id)
+        target = find(store, id)
         for each in tags:
             name, _, value = each.partition("=")
             store.tag(target, name, value)

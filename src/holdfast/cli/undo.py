@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_subject
+from holdfast.cli.reference import complete_subject, find_subject
 
 
 @click.command("undo")
@@ -14,14 +14,14 @@ from holdfast.cli.reference import complete_subject
 def command(invocation: Invocation, subject: str) -> None:
     """Take back the last move of a subject's head.
 
-    The checkpoint that the head leaves stays in the store.
+    The checkpoint that the head leaves stays in the store. An undo is a move, too: a second undo
+    takes the first one back, and so does again what was undone.
     """
     from holdfast.cli.rows import line
-    from holdfast.model.subject import Subject
     from holdfast.server import shapes
 
-    wanted = Subject.parse(subject)
     with invocation.store() as store:
+        wanted = find_subject(store, subject)
         move = store.undo(wanted)
         head = store.head(wanted)
     invocation.show(

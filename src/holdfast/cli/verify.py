@@ -9,6 +9,7 @@ import click
 from holdfast.cli.invocation import Invocation
 
 if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
     from holdfast.model.report import Verification
 
 
@@ -27,7 +28,8 @@ def command(invocation: Invocation, deep: bool) -> None:
 
     with invocation.store() as store, bar("verifying", quiet=invocation.json) as progress:
         result = store.verify(deep=deep, progress=progress)
-    invocation.show(shapes.verification(result), lambda: _page(result))
+        everything = store.list()
+    invocation.show(shapes.verification(result), lambda: _page(result, everything))
     if not result.ok:
         raise Corrupt(
             f"{count(len(result.problems), 'problem')} found",
@@ -35,17 +37,25 @@ def command(invocation: Invocation, deep: bool) -> None:
         )
 
 
-def _page(result: Verification) -> str:
-    from holdfast.cli.table import Column, table
+def _page(result: Verification, everything: list[Checkpoint]) -> str:
     from holdfast.server.words import count, printable, size
 
-    read = f", {size(result.bytes_read)} read" if result.bytes_read else ""
-    found = f"{count(result.checkpoints, 'checkpoint')}, {count(result.chunks, 'chunk')}{read}"
+    found = count(result.checkpoints, "checkpoint")
+    if result.deep:
+        content = sum(each.size_bytes for each in everything)
+        found += (
+            f", {count(result.chunks, 'chunk')},"
+            f" {size(result.bytes_read)} stored ({size(content)} of content)"
+        )
     notes = [f"note: {printable(note)}" for note in result.notes]
     if result.ok:
         return "\n".join([f"ok: {found}", *notes])
-    problems = table(
-        (Column("WHERE", "bold"), Column("WHAT", "red"), Column("AFFECTS"), Column("HINT", "dim")),
-        ((each.where, each.what, ", ".join(each.affects), each.hint) for each in result.problems),
-    )
-    return "\n".join([problems, f"checked: {found}", *notes])
+    names = {each.id: f"{each.short} {each.subject}" for each in everything}
+    problems = []
+    for each in result.problems:
+        # Lines, not a table: what is wrong must be read to its end.
+        problems.append(f"problem: {printable(str(each))}")
+        affected = ", ".join(names.get(id_, id_) for id_ in each.affects)
+        problems += [f"  affects: {printable(affected)}"] if affected else []
+        problems += [f"  hint: {printable(each.hint)}"] if each.hint else []
+    return "\n".join([*problems, f"checked: {found}", *notes])
