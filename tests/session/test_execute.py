@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.model.errors import HoldfastError, UsageError
+from holdfast.model.errors import CaptureFailed, UsageError
 from holdfast.session import Repr, Session
 
 
@@ -204,8 +204,93 @@ async def test_a_worker_that_dies_is_an_error_of_the_running_call(session: Sessi
     assert "SIGKILL" in result.error.message
     assert result.stdout == "last words\n"
     assert not session.alive
-    with pytest.raises(HoldfastError, match="SIGKILL"):
-        await session.execute("1")
+    for _ in range(2):
+        again = (await session.execute("1")).error
+        assert again is not None
+        assert (again.type, again.message) == ("WorkerDied", result.error.message)
+        assert "Session.resume('work')" in again.hint
+    stream = session.stream("1")
+    assert [event async for event in stream] == []
+    assert stream.result.error.type == "WorkerDied"
+
+
+@pytest.mark.parametrize("wait", [0, 0.3])
+async def test_an_idle_worker_that_dies(make, wait: float) -> None:
+    """Whether the host has noticed it already or not."""
+    calls = [
+        lambda session: session.checkpoint(),
+        lambda session: session.fork("never"),
+    ]
+    for call in calls:
+        session = await make()
+        os.kill(session.pid, 9)
+        await asyncio.sleep(wait)
+        with pytest.raises(CaptureFailed, match="SIGKILL") as caught:
+            await call(session)
+        assert "Session.resume" in (caught.value.hint or "")
+    session = await make("kept")
+    await session.execute("x = 1")
+    await session.checkpoint()
+    for back in (session.restore, lambda: session.rollback(to="session/kept")):
+        os.kill(session.pid, 9)
+        await asyncio.sleep(wait)
+        if wait:
+            assert (await session.execute("x")).error.type == "WorkerDied"
+        await back()
+        assert (await session.execute("x")).value == 1
+    os.kill(session.pid, 9)
+    await asyncio.sleep(wait)
+    assert (await session.execute("x")).error.type == "WorkerDied"
+    assert "never" not in {summary.subject.name for summary in session.store.subjects()}
+
+
+async def test_a_checkpoint_that_ends_every_worker(session: Session) -> None:
+    from holdfast.session import WorkerDied
+
+    await session.execute(
+        "import os\nhost = os.getpid()\n"
+        "class Trap:\n"
+        "    def __setstate__(self, state):\n"
+        "        if os.getppid() == state['host']: os.kill(os.getpid(), 9)\n"
+        "trap = Trap()\ntrap.host = os.getppid()"
+    )
+    await session.checkpoint()
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        await session.restore()
+
+
+async def test_after_shutdown(session: Session) -> None:
+    await session.checkpoint()
+    await session.shutdown()
+    for call in (
+        lambda: session.execute("1"),
+        session.checkpoint,
+        session.restore,
+        session.rollback,
+        session.fork,
+    ):
+        with pytest.raises(UsageError, match="the session is shut down") as caught:
+            await call()
+        assert "Session.resume('work')" in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="shut down"):
+        session.stream("1")
+    assert not session.alive
+
+
+async def test_starting_again_after_shutdown(session: Session) -> None:
+    await session.execute("x = 1")
+    await session.shutdown()
+    await session.start()
+    assert (await session.execute("'x' in globals()")).value is False
+
+
+async def test_shutdown_while_calls_wait(session: Session) -> None:
+    running = asyncio.create_task(session.execute("while True: pass"))
+    waiting = asyncio.create_task(session.execute("1"))
+    await asyncio.sleep(0.2)
+    await session.shutdown()
+    assert (await running).error is not None
+    assert (await waiting).error.type == "WorkerDied"
 
 
 async def test_a_worker_that_exits_by_itself(session: Session) -> None:

@@ -10,19 +10,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.session.checkpoints import SessionCheckpoint as SessionCheckpoint
+    from holdfast.session.errors import CellFailed as CellFailed
+    from holdfast.session.errors import WorkerDied as WorkerDied
     from holdfast.session.result import ErrorInfo as ErrorInfo
     from holdfast.session.result import Repr as Repr
     from holdfast.session.result import Result as Result
     from holdfast.session.session import Session as Session
 
 _WHERE = {
+    "CellFailed": "errors",
     "ErrorInfo": "result",
     "Repr": "result",
     "Result": "result",
     "Session": "session",
     "SessionCheckpoint": "checkpoints",
+    "WorkerDied": "errors",
 }
-__all__ = ["ErrorInfo", "Repr", "Result", "Session", "SessionCheckpoint"]
+__all__ = [
+    "CellFailed",
+    "ErrorInfo",
+    "Repr",
+    "Result",
+    "Session",
+    "SessionCheckpoint",
+    "WorkerDied",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, UsageError
+from holdfast.model.subject import Subject
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
     CheckpointCreatedMessage,
@@ -58,9 +59,11 @@ class Launch:
 class Driver:
     """A worker, or the place of one. Whoever talks to it holds `lock`."""
 
-    def __init__(self, subject: str, launch: Launch) -> None:
+    def __init__(self, subject: Subject, launch: Launch) -> None:
         self.lock = asyncio.Lock()
+        self.closed = False  # whether it was shut down
         self._subject = subject
+        self.hint = f"Session.resume({subject.name!r}) goes on from the last checkpoint"
         self._launch = launch
         self._worker: WorkerProcess | None = None
         self._execution: Execution | None = None
@@ -81,19 +84,30 @@ class Driver:
     def pid(self) -> int | None:
         return self._worker.pid if self._worker is not None and self._worker.alive else None
 
+    @property
+    def state(self) -> str:
+        """In words, where the worker stands."""
+        if self.closed:
+            return "shut down"
+        if self._worker is None:
+            return "not started"
+        return f"running pid {self.pid}" if self.alive else f"ended: {self._worker.how_it_ended}"
+
+    def check_open(self) -> None:
+        """Raise UsageError after the session was shut down."""
+        if self.closed:
+            raise UsageError("the session is shut down", hint=self.hint)
+
     def worker(self) -> WorkerProcess:
-        """The worker; raises UsageError before the start, HoldfastError after its end."""
+        """The worker, dead or alive; raises UsageError when there is none to ask."""
+        self.check_open()
         if self._worker is None:
             raise UsageError(f"{self._subject} is not started", hint="await session.start()")
-        if not self._worker.alive:
-            raise HoldfastError(
-                f"{self._subject} has no worker: {self._worker.how_it_ended}",
-                hint="await session.restore() goes on from the last checkpoint",
-            )
         return self._worker
 
     async def start(self) -> None:
         """Start a worker in the place of the one that is not there."""
+        self.closed = False
         worker = WorkerProcess(self._output)
         worker.start(self._launch.python, self._launch.environ(), self._launch.cwd)
         self._early.clear()
@@ -109,10 +123,15 @@ class Driver:
                 f"the worker did not start: {said or worker.how_it_ended}",
                 hint=f"see whether `{self._launch.python}` can import holdfast and msgspec",
             )
+        if self.closed:  # while this was starting
+            worker.kill()
+            await worker.ended()
+            self.check_open()
         self._worker = worker
 
     async def shutdown(self) -> None:
         """End the worker, whatever it does."""
+        self.closed = True
         worker = self._worker
         if worker is None or not worker.alive:
             return
@@ -145,7 +164,10 @@ class Driver:
     ) -> Result:
         try:
             async with self.lock:
-                worker = self.worker()
+                worker = self._worker
+                assert worker is not None
+                if not worker.alive:
+                    return execution.fail("WorkerDied", worker.how_it_ended, self.hint)
                 self._execution = execution
                 for stream, text in self._early:
                     execution.output(stream, text)
@@ -190,9 +212,9 @@ class Driver:
                     task.add_done_callback(self._answering.discard)
                 case None if execution.timed_out is not None:
                     text = f"did not stop {GRACE:g} s after {execution.timed_out:g} s; killed"
-                    return execution.fail("TimeoutError", text)
+                    return execution.fail("TimeoutError", text, self.hint)
                 case None:
-                    return execution.fail("WorkerDied", worker.how_it_ended)
+                    return execution.fail("WorkerDied", worker.how_it_ended, self.hint)
 
     def _output(self, stream: Stream, text: str) -> None:
         """What is written while no cell runs belongs to the next one."""
@@ -221,6 +243,8 @@ class Driver:
         parts: dict[str, bytearray] = {}
         while True:
             message = await self._reply(worker, request, CaptureFailed)
+            if message is None:
+                raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
             if isinstance(message, PartMessage):
                 parts.setdefault(message.name, bytearray()).extend(message.data)
             elif isinstance(message, CheckpointCreatedMessage):
@@ -228,8 +252,11 @@ class Driver:
 
     async def restore(
         self, checkpoint_id: str, parts: Mapping[str, bytes], secrets: Mapping[str, str]
-    ) -> RestoredMessage:
-        """Replace the namespace. Raises HoldfastError, and then it is as it was."""
+    ) -> RestoredMessage | None:
+        """Replace the namespace; None when the worker ended over it.
+
+        Raises HoldfastError, and then the namespace is as it was.
+        """
         worker = self.worker()
         request = self._request()
         await worker.send(
@@ -247,17 +274,17 @@ class Driver:
                 )
         while True:
             message = await self._reply(worker, request, HoldfastError)
-            if isinstance(message, RestoredMessage):
+            if message is None or isinstance(message, RestoredMessage):
                 return message
 
     async def _reply(
         self, worker: WorkerProcess, request: int, error: type[HoldfastError]
-    ) -> WorkerMessage:
-        """The next message that belongs to a request."""
+    ) -> WorkerMessage | None:
+        """The next message that belongs to a request; None when the worker has ended."""
         while True:
             message = await worker.receive()
             if message is None:
-                raise error(f"{self._subject}: {worker.how_it_ended}")
+                return None
             if getattr(message, "request_id", None) != request:
                 continue  # left over from a call that was cancelled
             if isinstance(message, ErrorMessage):

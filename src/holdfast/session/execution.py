@@ -55,13 +55,13 @@ class Execution:
             )
         )
 
-    def fail(self, kind: str, message: str) -> Result:
+    def fail(self, kind: str, message: str, hint: str = "") -> Result:
         """The cell has no answer: its worker is gone."""
         return self._end(
             Result(
                 stdout=self._text("stdout"),
                 stderr=self._text("stderr"),
-                error=ErrorInfo(type=kind, message=message),
+                error=ErrorInfo(type=kind, message=message, hint=hint),
                 duration=time.perf_counter() - self._started,
                 truncated=self._truncated,
             )

@@ -27,6 +27,7 @@ class ErrorInfo:
     type: str
     message: str
     traceback: str = ""
+    hint: str = ""  # what to do about a worker that is gone
 
     @classmethod
     def of(cls, message: ErrorMessage) -> ErrorInfo:

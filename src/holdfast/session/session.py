@@ -15,6 +15,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
+from holdfast.protocol.session_messages import RestoredMessage
 from holdfast.session import checkpoints
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
 from holdfast.session.driver import Answer, Driver, Launch, to_the_end
@@ -63,7 +64,7 @@ class Session:
             cwd=Path(cwd) if cwd is not None else None,
             env=dict(env or {}),
         )
-        self._driver = Driver(str(self.subject), self._launch)
+        self._driver = Driver(self.subject, self._launch)
 
     # -- life ----------------------------------------------------------------------------
 
@@ -82,7 +83,10 @@ class Session:
         return self
 
     async def shutdown(self) -> None:
-        """End the worker; what is not in a checkpoint is gone. Calling it twice is fine."""
+        """End the worker; what is not in a checkpoint is gone. Calling it twice is fine.
+
+        Every other call but `start` raises UsageError from then on.
+        """
         await self._driver.shutdown()
 
     async def __aenter__(self) -> Self:
@@ -203,8 +207,9 @@ class Session:
 
         The head is wherever this session, another one or the command line moved it.
         Starts a worker if the last one died. Raises NotFound, Corrupt or Denied, and then
-        the session is as it was.
+        the session is as it was, or WorkerDied when the checkpoint ends a new worker as well.
         """
+        self._driver.check_open()
         async with self._driver.lock:
             return await to_the_end(self._restore(reference, secrets, trust))
 
@@ -219,6 +224,7 @@ class Session:
 
         The head moves on to a new checkpoint, so that this can be undone. Raises NotFound.
         """
+        self._driver.check_open()
         async with self._driver.lock:
             return await to_the_end(self._rollback(to, secrets, trust))
 
@@ -229,6 +235,7 @@ class Session:
         Conflict when the name is taken, and CaptureFailed.
         """
         other = _subject(name or f"{self.name}-{random_names.token_hex(3)}")
+        self._driver.worker()  # raises UsageError when there is none
         async with self._driver.lock:
             await to_the_end(self._freeze_as(other))
         return await type(self).resume(
@@ -331,17 +338,36 @@ class Session:
         secrets: Mapping[str, str] | None = None,
     ) -> Report:
         parts = await asyncio.to_thread(checkpoints.read, store, target, trust)
-        if not self.alive:
-            await self._driver.start()
         environ = {
             key.removeprefix(_SECRET): value
             for key, value in os.environ.items()
             if key.startswith(_SECRET)
         }
         given = {**environ, **self._secrets, **(secrets or {})}
-        restored = await self._driver.restore(target.id, parts, given)
+        restored = await self._load(target.id, parts, given)
         self.report = report_of(restored.items)
         return self.report
+
+    async def _load(
+        self, checkpoint_id: str, parts: Mapping[str, bytes], secrets: Mapping[str, str]
+    ) -> RestoredMessage:
+        restored = None
+        if self.alive:
+            # None: it was dying already and nobody had noticed, so a new one takes its place.
+            restored = await self._driver.restore(checkpoint_id, parts, secrets)
+        if restored is None:
+            self._driver.check_open()
+            await self._driver.start()
+            restored = await self._driver.restore(checkpoint_id, parts, secrets)
+        if restored is None:
+            from holdfast.session.errors import WorkerDied
+
+            self._driver.check_open()
+            raise WorkerDied(
+                f"{self.subject}: the worker ended while it restored ({self._driver.state})",
+                hint="restore an earlier checkpoint",
+            )
+        return restored
 
     def _check_free(self) -> None:
         hint = f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
