@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -76,6 +77,44 @@ def test_list_finds_states_that_are_files(run: Run, tmp_path: Path) -> None:
     assert (found["id"], found["stage"], found["file"]) == (made.id, "late", str(made.path))
     assert run("list", "--files", "--limit", "1", "--json").json["files"] == [found]
     assert run("list", "--files", "--kind", "session", "--json").json == {"files": []}
+
+
+# subjects and stats
+
+
+def test_subjects(run: Run, ids: list[str]) -> None:
+    with open_store() as store:
+        fill(store, "session/other", 1)
+        head = store.resolve(ids[2]).short
+    lines = run("subjects").out.splitlines()
+    assert lines[0].split() == ["SUBJECT", "HEAD", "COUNT", "SIZE", "WHEN"]
+    assert [line.split()[0] for line in lines[1:]] == ["session/other", "state/demo"]
+    assert lines[2].split()[1:5] == [head, "3", "5.0", "kB"]
+    (found,) = run("subjects", "--kind", "state", "--json").json["subjects"]
+    assert (found["subject"], found["count"]) == ("state/demo", 3)
+    nothing = run("subjects", "--kind", "sandbox")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.startswith("no sandbox subjects in ")
+
+
+def test_stats(run: Run, ids: list[str], holdfast_home: Path) -> None:
+    found = run("stats", "--json").json
+    assert (found["checkpoints"], found["subjects"], found["packs"]) == (3, 1, 0)
+    assert found["log_bytes"] == found["disk_bytes"] > 0
+    assert found["content_bytes"] > found["unique_bytes"] > 0, "`still` is stored once"
+    assert found["dedup_ratio"] == 1.0
+    with open_store() as store:
+        for _ in range(2):
+            with store.draft("state/big") as draft:
+                draft.put("bytes", os.urandom(3_000_000))
+                draft.commit()
+        store.delete("state/big")
+    found = run("stats", "--json").json
+    on_disk = sum(path.stat().st_size for path in (holdfast_home / "store").rglob("*.pack"))
+    assert found["packs_bytes"] == on_disk > 6_000_000
+    assert found["prune_would_free_bytes"] > 3_000_000
+    assert "free 3.0 MB" in run("stats").out
+    assert run("stats", "--store", "memory://", "--json").json["dedup_ratio"] is None
 
 
 # names
@@ -283,6 +322,33 @@ def test_verify(run: Run, ids: list[str]) -> None:
 
 
 # set up
+
+
+def test_init(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    missing = run("list", "--store", str(place))
+    assert missing.code == 3
+    assert "`holdfast init`" in missing.err
+    assert run("init", str(place)).out == f"made a store at {place}\n"
+    assert run("list", "--store", str(place)).code == 0
+    assert run("init", "--store", str(place), "--json").json == {"store": str(place), "made": False}
+    assert run("init", "memory://").code == 11
+
+
+def test_a_file_is_no_store(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    for command in (["list", "--store", str(file)], ["init", str(file)]):
+        outcome = run(*command)
+        assert outcome.code == 11
+        assert outcome.err.startswith(f"error: {file} is a file, not a store\nhint: ")
+
+
+def test_help_is_an_alias(run: Run) -> None:
+    assert run("help").out == run("--help").out
+    assert run("help", "prune").out == run("prune", "--help").out
+    assert run("help", "key", "show").out == run("key", "show", "--help").out
+    assert run("help", "lst").code == run("help", "list", "x").code == 2
 
 
 def test_config(run: Run, no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,9 @@ def ids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 COMMANDS = [
     "list",
     "list --files",
+    "subjects",
+    "stats",
+    "init",
     "show state/demo",
     "log state/demo",
     "log state/copy",

@@ -33,12 +33,25 @@ class Invocation:
     def store(self, create: bool = False) -> Iterator[Store]:
         """The store that this run works on. One that somebody named must exist, unless `create`;
         the default one is Holdfast's own and is made when it is missing."""
-        from holdfast.store import open_store
-
         setting = self.settings()["store"]
         made = create or setting.source == "default" or str(setting.value).startswith("memory:")
-        with open_store(str(setting.value), create=made) as store:
+        with self.open(str(setting.value), create=made) as store:
             yield store
+
+    def open(self, url: str, create: bool) -> Store:
+        """Open a store, and say what to do about one that cannot be opened."""
+        from holdfast.model.errors import BadInput, NotFound
+        from holdfast.store import open_store
+
+        if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
+            raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")
+        try:
+            return open_store(url, create=create, environ=self.environ)
+        except NotFound as error:
+            if create:
+                raise
+            hint = "the first checkpoint makes it, or `holdfast init`; or check --store"
+            raise NotFound(str(error), hint=hint) from None
 
     def show(self, document: object, people: Callable[[], str]) -> None:
         """Write data to stdout: the document as JSON, or the text for people."""

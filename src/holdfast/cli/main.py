@@ -27,10 +27,12 @@ DEBUG = "HOLDFAST_DEBUG"
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "list": ("list", "List checkpoints, newest first."),
+        "subjects": ("subjects", "List subjects and where each stands, the latest touched first."),
         "show": ("show", "Show a checkpoint and its parts, or write out one part."),
         "log": ("log", "Draw the lineage of a subject: head, forks and rollbacks."),
         "diff": ("diff", "Compare two checkpoints, part by part and value by value."),
         "verify": ("verify", "Check that the store holds what was written."),
+        "stats": ("stats", "Show what the store holds and what that takes on disk."),
     },
     "Go back, or elsewhere": {
         "checkpoint": ("checkpoint", "Take a checkpoint of a running subject."),
@@ -47,6 +49,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "delete": ("delete", "Delete single checkpoints."),
     },
     "Set up": {
+        "init": ("init", "Make a store, where there is none yet."),
         "serve": ("serve", "Start the server: pages for people, JSON for programs."),
         "doctor": (
             "doctor",
@@ -55,6 +58,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "config": ("config", "Show the settings in force and where each comes from."),
         "key": ("key", "Show, export or import the key that signs checkpoints."),
         "completion": ("completion", "Print the completion script for a shell."),
+        "help": ("help", "Explain a command, as COMMAND --help does."),
     },
 }
 VERBS = {verb: entry for verbs in SECTIONS.values() for verb, entry in verbs.items()}
