@@ -67,15 +67,14 @@ def test_every_place_is_found(packs: dict[bytes, list[int]]) -> None:
 def test_chunks_in_the_log_are_found_and_forgotten() -> None:
     index = index_of({b"p" * 16: [1]})
     index.add_packs([b"p" * 16])
-    index.add_inline(chunk(1), place(b"a" * 16, 1))
-    index.add_inline(chunk(2), place(b"a" * 16, 2))
-    index.add_inline(chunk(2), place(b"b" * 16, 2))
+    index.add_inline([(chunk(n), place(b"a" * 16, n)) for n in (1, 2)])
+    index.add_inline([(chunk(2), place(b"b" * 16, 2))])
     assert len(index.find(chunk(1))) == 2
     assert index.has_all([chunk(1), chunk(2)])
     assert index.rows(b"a" * 16) == [(chunk(n), place(b"a" * 16, n)) for n in (1, 2)]
-    index.forget_inline(b"a" * 16)
+    index.add_inline([(chunk(2), place(b"b" * 16, 2))], reset=True)
     assert index.find(chunk(2)) == [place(b"b" * 16, 2)]
-    index.forget_inline()
+    index.add_inline([], reset=True)
     assert index.find(chunk(2)) == []
     assert index.find(chunk(1)) == [place(b"p" * 16, 1)]
 

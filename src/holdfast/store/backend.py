@@ -27,6 +27,8 @@ class Tail:
     frames: list[Frame]
     reset: bool = False
     base: int = 0  # up to here a snapshot speaks, which leaves out what no longer matters
+    # Commits that were left out, but whose chunks are still there: others may refer to them.
+    remains: list[Frame] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
 

@@ -261,8 +261,13 @@ class _Collector:
         for record in records:
             places = self._ledger.catalogue.volumes(record)
             try:
-                wanted |= self._chunks(record, places, volumes)
+                chunks = self._chunks(record, places, volumes)
             except (Corrupt, NotFound):
+                unclear.update(name for names in places for name in names)
+                continue
+            wanted |= chunks
+            # Whatever the reason: a volume is not given up while something in it is not found.
+            if volumes is not None and not self._ledger.library.index.has_all(list(chunks)):
                 unclear.update(name for names in places for name in names)
         return wanted, unclear
 

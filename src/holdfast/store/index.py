@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -89,20 +89,16 @@ class Index:
         self._inline: dict[bytes, list[Location]] = {}
         self._damaged: set[bytes] = set()
 
-    def add_inline(self, chunk: bytes, place: Location) -> None:
-        """Remember a chunk that stands in the log."""
-        with self._lock:
-            self._inline.setdefault(chunk, []).append(place)
+    def add_inline(self, places: Iterable[tuple[bytes, Location]], *, reset: bool = False) -> None:
+        """Remember chunks that stand in the log; `reset` says that these are all there are.
 
-    def forget_inline(self, volume: bytes | None = None) -> None:
-        """Forget what stood in one log segment, or in all of them."""
+        What was moved out of the log is remembered until then: somebody may be reading it there.
+        """
         with self._lock:
-            kept: dict[bytes, list[Location]] = {}
-            if volume is not None:
-                for chunk, places in self._inline.items():
-                    if left := [place for place in places if place.volume != volume]:
-                        kept[chunk] = left
-            self._inline = kept
+            inline = {} if reset else self._inline
+            for chunk, place in places:
+                inline.setdefault(chunk, []).append(place)
+            self._inline = inline
 
     def add_packs(self, names: Collection[bytes]) -> None:
         """Load the tables of packs that are not known yet. One that cannot be read is left out:

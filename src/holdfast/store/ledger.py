@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported
 from holdfast.model.report import Problem
 from holdfast.store.backend import Backend, Behind
 from holdfast.store.catalogue import Catalogue, Record
 from holdfast.store.chunks import Location
-from holdfast.store.entries import Commit, Entry, Relocate, decode_entry, encode_entry
+from holdfast.store.entries import Commit, Entry, decode_entry, encode_entry
 from holdfast.store.frames import Frame, Signed, signed_message
 from holdfast.store.keys import Keyring
 from holdfast.store.library import Library
 from holdfast.store.parts import PartRecord, decode_parts, split_ids
 
+Place = tuple[bytes, Location]  # a chunk, and where it is
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
 
 _PATIENCE = 1000  # lost races for the next entry before a writer gives up
@@ -44,11 +45,12 @@ class Ledger:
             if tail.reset:
                 # Other threads go on with the old one until this is complete.
                 now = Catalogue(seq=tail.base)
-                self.library.index.forget_inline()
+            inline = [place for frame in tail.remains for place in self._remains(frame)]
             for frame in tail.frames:
                 if frame.seq > max(now.seq, tail.base) + 1:
                     _miss(now, now.seq + 1, frame.seq - 1)
-                self._take(now, frame)
+                inline += self._take(now, frame)
+            self.library.index.add_inline(inline, reset=tail.reset)
             self.catalogue = now
             return now
 
@@ -66,12 +68,13 @@ class Ledger:
                     frame = self.backend.append(signed)
                 except Behind:
                     continue
-                self._take(now, frame)
+                self.library.index.add_inline(self._take(now, frame))
                 return now
         raise Conflict("other writers were faster every time", hint="try again")
 
-    def _take(self, now: Catalogue, frame: Frame) -> None:
-        """Fold one entry in; what cannot be is a problem to report, never a reason to stop."""
+    def _take(self, now: Catalogue, frame: Frame) -> list[Place]:
+        """Fold one entry in, and say which chunks stand in it. What cannot be folded in is a
+        problem to report, never a reason to stop."""
         known = self.keyring.knows(frame.key_id)
         try:
             if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
@@ -81,20 +84,18 @@ class Ledger:
         except (Corrupt, BadInput) as error:
             now.seq = max(now.seq, frame.seq)
             now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
-            return
-        if isinstance(entry, Commit) and frame.body_size:
-            self._index_body(frame, entry)
-        elif isinstance(entry, Relocate):
-            self.library.index.forget_inline(entry.volume)
+            return []
+        return _body(frame, entry)
 
-    def _index_body(self, frame: Frame, commit: Commit) -> None:
-        offset = frame.body_offset
-        sizes = commit.chunk_sizes
-        for i, chunk in enumerate(split_ids(commit.chunk_ids)):
-            stored, plain, codec = sizes[3 * i : 3 * i + 3]
-            place = Location(frame.origin, offset, stored, plain, codec)
-            self.library.index.add_inline(chunk, place)
-            offset += stored
+    def _remains(self, frame: Frame) -> list[Place]:
+        """The chunks of a commit that is no longer spoken of, unless it is damaged."""
+        known = self.keyring.knows(frame.key_id)
+        if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
+            return []
+        try:
+            return _body(frame, decode_entry(frame.header))
+        except (Corrupt, Unsupported):
+            return []
 
     # -- parts
 
@@ -118,6 +119,19 @@ class Ledger:
             has = ", ".join(part.name for part in self.part_records(record)[:8]) or "no parts"
             raise NotFound(f"the checkpoint has no part {name!r}", hint=f"it has {has}")
         return found
+
+
+def _body(frame: Frame, entry: Entry) -> list[Place]:
+    """Where the chunks in an entry's body are."""
+    if not isinstance(entry, Commit) or not frame.body_size:
+        return []
+    found = []
+    offset = frame.body_offset
+    for i, chunk in enumerate(split_ids(entry.chunk_ids)):
+        stored, plain, codec = entry.chunk_sizes[3 * i : 3 * i + 3]
+        found.append((chunk, Location(frame.origin, offset, stored, plain, codec)))
+        offset += stored
+    return found
 
 
 def _miss(now: Catalogue, first: int, last: int) -> None:

@@ -60,6 +60,7 @@ class MemoryBackend:
         self._seq = 0
         self._trimmed = 0  # entries up to here exist only in the snapshot
         self._snapshot: tuple[int, list[Frame]] = (0, [])
+        self._remains: list[Frame] = []  # what the snapshot made superfluous, for their bodies
         self._segments: dict[bytes, bytearray] = {}
         self._segment = b""
         self._packs: dict[bytes, bytes] = {}
@@ -70,7 +71,9 @@ class MemoryBackend:
             if after < self._trimmed:
                 upto, kept = self._snapshot
                 frames = [*kept, *(f for f in self._frames if f.seq > upto)]
-                return Tail(frames, reset=True, base=upto)
+                spoken_of = {frame.seq for frame in kept}
+                remains = [frame for frame in self._remains if frame.seq not in spoken_of]
+                return Tail(frames, reset=True, base=upto, remains=remains)
             return Tail([frame for frame in self._frames if frame.seq > after])
 
     def audit(self) -> list[Damage]:
@@ -116,11 +119,13 @@ class MemoryBackend:
             upto = self._snapshot[0]
             if upto > before or (oldest is not None and oldest < before):
                 return 0
+            self._remains += [frame for frame in self._frames if frame.seq <= upto]
             self._frames = [frame for frame in self._frames if frame.seq > upto]
             self._trimmed = upto
             in_use = needed | {frame.origin for frame in self._frames}
             gone = [name for name in self._segments if name not in in_use]
             freed = sum(len(self._segments.pop(name)) for name in gone)
+            self._remains = [f for f in self._remains if f.origin in self._segments]
             if self._segment in gone:
                 self._segment = b""
             return freed

@@ -220,7 +220,8 @@ class LocalLog:
                 continue
             found, bad, end = self._read(file, 0)
             newer = [frame for frame in found if frame.seq > base]
-            # A commit that somebody made while the snapshot was written has its chunks here still.
+            # A snapshot has no bodies. They are here still if the commit was made while it was
+            # written, and other commits may refer to them even if that one was dropped.
             bodies.update({frame.seq: frame for frame in found if frame.body_size})
             frames += newer
             damage += bad
@@ -230,8 +231,9 @@ class LocalLog:
             if found or file.seq > begun:
                 path, offset, begun = file.path, end, file.seq
         self._position = _Position(seq, path, offset)
-        frames = [bodies.get(frame.seq, frame) for frame in frames]
-        return Tail(frames, reset or snapshot is not None, base, damage)
+        frames = [bodies.pop(frame.seq, frame) for frame in frames]
+        remains = list(bodies.values())
+        return Tail(frames, reset or snapshot is not None, base, remains, damage)
 
     def _read(self, file: LogFile, start: int) -> tuple[list[Frame], list[Damage], int]:
         damage: list[Damage] = []
