@@ -400,3 +400,77 @@ async def test_starting_is_quick(make) -> None:
         moments.append(time.perf_counter() - started)
     assert min(moments) < 1.0  # 60 ms on a quiet machine
     assert math.isfinite(min(moments))
+
+
+async def test_checked_cells_raise(session: Session) -> None:
+    from holdfast.session import CellFailed
+
+    assert (await session.execute("1 + 1", check=True)).value == 2
+    with pytest.raises(CellFailed, match="ZeroDivisionError: division by zero") as caught:
+        await session.execute("print('before')\n1 / 0  # here", check=True)
+    failed = caught.value
+    assert (failed.kind, failed.error.type) == ("fault", "ZeroDivisionError")
+    assert failed.result.stdout == "before\n"
+    assert any("1 / 0  # here" in note for note in failed.__notes__)
+    result = await session.execute("nowhere")
+    with pytest.raises(CellFailed, match="nowhere"):
+        result.check()
+    fine = await session.execute("1")
+    assert fine.check() is fine
+    with pytest.raises(CellFailed, match="TimeoutError"):
+        await session.execute("while True: pass", timeout=0.2, check=True)
+    with pytest.raises(CellFailed, match="WorkerDied") as caught:
+        await session.execute("import os\nos._exit(1)", check=True)
+    assert "Session.resume('work')" in (caught.value.hint or "")
+
+
+async def test_indented_cells(session: Session) -> None:
+    result = await session.execute("""
+        def f(a):
+            if a:
+                return '''one
+        two'''
+
+        f(1)
+    """)
+    assert result.value == "one\ntwo"
+    assert (await session.execute("\tx = 1\n\tx")).value == 1
+    assert (await session.execute("  # nothing\n\n")).ok
+    cp = await session.checkpoint()
+    await session.restore(cp)
+    assert (await session.execute("f(1)")).value == "one\ntwo"
+    assert (await session.execute("  x = 1\nx")).error.type == "IndentationError"
+    kept = await session.execute("text = '''\n    a\n    b'''\ntext")
+    assert kept.value == "\n    a\n    b"
+
+
+async def test_what_is_printed(make) -> None:
+    session = Session("shown", store="memory://")
+    assert repr(session) == "<Session session/shown not started>"
+    session = await make("shown")
+    assert str(session) == f"<Session session/shown running pid {session.pid}>"
+    assert repr(await session.execute("40 + 2")) == "<Result 42>"
+    assert repr(await session.execute("print('a')\nobject")) == (
+        "<Result <class 'object'>, stdout 'a\\n'>"
+    )
+    failed = await session.execute("1 / 0")
+    assert repr(failed) == "<Result ZeroDivisionError: division by zero>"
+    assert repr(failed.error) == "<ErrorInfo ZeroDivisionError: division by zero>"
+    assert len(repr(await session.execute("print('x' * 10_000)\n'y' * 10_000"))) < 250
+    cp = await session.checkpoint(reason="one")
+    assert repr(cp) == (
+        f"<SessionCheckpoint {cp.short} of session/shown (one): no names, {cp.size_bytes} bytes>"
+    )
+    await session.execute("x = 1\ny = (i for i in [])\nz = 2")
+    cp = await session.checkpoint(save_to_disk=False)
+    assert "(manual): 2 exact, 1 placeholder, " in repr(cp)
+    assert repr(cp).endswith(" bytes, in memory>")
+    stream = session.stream("1")
+    assert repr(stream).endswith(" running>")
+    async for _ in stream:
+        pass
+    assert repr(stream).endswith(" <Result 1>>")
+    await session.execute("import os\nos._exit(3)")
+    assert repr(session) == "<Session session/shown ended: the worker exited with code 3>"
+    await session.shutdown()
+    assert repr(session) == "<Session session/shown shut down>"

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.errors import Corrupt
 from holdfast.session.layout import Record, decode_records, encode_record, lowest
-from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.codes import CodeIndex, nested
 from holdfast.session.worker.grouping import changeable, shared_groups
 from holdfast.session.worker.secrets import redact, secret, secret_name, secret_value, suspect
@@ -146,3 +146,19 @@ def test_the_lowest_tier() -> None:
     assert lowest(set()) == "cloudpickle"
     assert lowest({"cloudpickle", "json", "msgpack"}) == "json"
     assert lowest({"secret", "cloudpickle"}) == "cloudpickle"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("", ""),
+        (" \n\t", " \n\t"),
+        ("x\n  y", "x\n  y"),
+        ("  x\n\n    y\n", "x\n\n  y\n"),
+        ("    x\n \n    y", "x\n \ny"),
+        ("\t x\n\t\ty", " x\n\ty"),
+        (" x\n\ty", " x\n\ty"),
+    ],
+)
+def test_shared_indentation_is_taken_off(text: str, left: str) -> None:
+    assert dedented(text) == left

@@ -81,3 +81,18 @@ def test_a_dead_worker() -> None:
             time.sleep(0.02)
         session.restore()
         assert session.execute("x").value == 3
+
+
+def test_checking_and_showing() -> None:
+    from holdfast.session import CellFailed
+
+    with sync.Session(name="plain", store="memory://") as session:
+        assert repr(session) == f"<Session session/plain running pid {session.pid}>"
+        assert session.execute("  1\n  2", check=True).value == 2
+        with pytest.raises(CellFailed, match="ZeroDivisionError"):
+            session.execute("1 / 0", check=True)
+        stream = session.stream("1")
+        assert list(stream) == []
+        assert repr(stream).endswith("<Result 1>>")
+    assert repr(session) == "<Session session/plain shut down>"
+    assert repr(object.__new__(sync.Session)) == "<Session>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +41,15 @@ class SessionCheckpoint:
     report: Report
     pause_ms: float
     saved_to_disk: bool = True
+
+    def __repr__(self) -> str:
+        outcomes = Counter(item.outcome for item in self.report.items)
+        names = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        where = "" if self.saved_to_disk else ", in memory"
+        return (
+            f"<SessionCheckpoint {self.short} of {self.subject} ({self.reason}): "
+            f"{names or 'no names'}, {self.size_bytes} bytes{where}>"
+        )
 
     @property
     def id(self) -> str:

@@ -288,7 +288,9 @@ class Driver:
             if getattr(message, "request_id", None) != request:
                 continue  # left over from a call that was cancelled
             if isinstance(message, ErrorMessage):
-                raise error(f"{message.error_type}: {message.message}", hint=message.traceback)
+                raised = error(f"{message.error_type}: {message.message}")
+                raised.add_note(message.traceback.rstrip())
+                raise raised
             return message
 
     def _request(self) -> int:

@@ -27,6 +27,9 @@ class Execution:
         self.task: asyncio.Task[Result] | None = None
         self.timed_out: float | None = None
 
+    def __repr__(self) -> str:
+        return f"<Execution {self.id} {self._result or 'running'}>"
+
     def output(self, stream: Stream, text: str) -> None:
         """Take what the worker wrote."""
         if self._kept + len(text) > OUTPUT_LIMIT:

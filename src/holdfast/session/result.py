@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
+from typing import Self
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import decode_plain
@@ -36,6 +38,9 @@ class ErrorInfo:
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
 
+    def __repr__(self) -> str:
+        return f"<ErrorInfo {self}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -53,6 +58,33 @@ class Result:
     @property
     def ok(self) -> bool:
         return self.error is None
+
+    def check(self) -> Self:
+        """This result, unless there is an error in it: raises CellFailed."""
+        if self.error is not None:
+            from holdfast.session.errors import CellFailed
+
+            raise CellFailed(self.error, self)
+        return self
+
+    def __repr__(self) -> str:
+        value = _cut(self.value) if isinstance(self.value, Repr) else _short(self.value)
+        said = [str(self.error) if self.error is not None else value]
+        said += [
+            f"{name} {_short(text)}"
+            for name, text in (("stdout", self.stdout), ("stderr", self.stderr))
+            if text
+        ]
+        return f"<Result {', '.join(said)}>"
+
+
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxother = 80
+_short = _shortener.repr
+
+
+def _cut(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def value_of(message: ResultMessage) -> object:

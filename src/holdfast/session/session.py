@@ -66,6 +66,9 @@ class Session:
         )
         self._driver = Driver(self.subject, self._launch)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.subject} {self._driver.state}>"
+
     # -- life ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
@@ -157,18 +160,28 @@ class Session:
     # -- running code --------------------------------------------------------------------
 
     async def execute(
-        self, code: str, *, timeout: float | None = None, on_input: Answer | None = None
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        on_input: Answer | None = None,
+        check: bool = False,
     ) -> Result:
-        """Run a cell. What it raises, a timeout or the worker's end are in `result.error`."""
+        """Run a cell. What it raises, a timeout or the worker's end are in `result.error`.
+
+        With `check=True` they are raised as CellFailed. Indentation that all lines share is
+        taken off.
+        """
         execution = self._driver.begin(code, timeout, on_input or self._on_input)
         assert execution.task is not None
         try:
-            return await asyncio.shield(execution.task)
+            result = await asyncio.shield(execution.task)
         except asyncio.CancelledError:
             # A running cell's task goes on until the worker has answered.
             if not self._driver.interrupt(execution):
                 execution.task.cancel()
             raise
+        return result.check() if check else result
 
     def stream(
         self, code: str, *, timeout: float | None = None, on_input: Answer | None = None

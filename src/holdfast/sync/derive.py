@@ -35,6 +35,9 @@ class Iteration:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._over, name)
 
+    def __repr__(self) -> str:
+        return repr(self._over)
+
 
 # `Any`: what is derived depends on the class that is given, which no signature can say.
 def derive(source: type) -> Any:
@@ -88,11 +91,16 @@ def derive(source: type) -> Any:
             raise AttributeError(name)
         return getattr(getattr(self, _ATTRIBUTE), name)
 
+    def represent(self: Any) -> str:
+        # One whose __init__ raised has nothing behind it.
+        return repr(vars(self)[_ATTRIBUTE]) if _ATTRIBUTE in vars(self) else f"<{source.__name__}>"
+
     body: dict[str, Any] = {
         "__doc__": source.__doc__,
         "__module__": "holdfast.sync",
         "__init__": functools.wraps(source.__init__)(initialise),  # type: ignore[misc]
         "__getattr__": attribute,
+        "__repr__": represent,
     }
     if hasattr(source, "__aenter__"):
         body.update(__enter__=enter, __exit__=leave)

@@ -65,6 +65,19 @@ class CellLog:
         linecache.cache[cell.filename] = (len(cell.text), None, lines, cell.filename)
 
 
+def dedented(text: str) -> str:
+    """A cell without the indentation that all its lines share, as pasted code often has it.
+
+    Such a cell is no valid Python as it stands, so nothing that ran before runs differently.
+    """
+    lines = text.split("\n")
+    margins = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
+    margin = min(margins, key=len, default="")
+    while not all(each.startswith(margin) for each in margins):
+        margin = margin[:-1]  # tabs and spaces may be mixed
+    return "\n".join(line.removeprefix(margin) for line in lines) if margin else text
+
+
 def first_line(node: ast.stmt) -> int:
     """Where a statement starts, its decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])

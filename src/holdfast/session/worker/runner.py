@@ -12,7 +12,7 @@ from types import CodeType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import NotPlain, encode_plain
-from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
@@ -37,7 +37,7 @@ class Runner:
         shown: dict[str, object] = {}
         error: ErrorMessage | None = None
         try:
-            shown = show(self._evaluate(self.count, code))
+            shown = show(self._evaluate(self.count, dedented(code)))
         except BaseException as raised:  # noqa: BLE001  # SystemExit and interrupts end only the cell
             error = describe(raised, self._cells)
         return ResultMessage(
