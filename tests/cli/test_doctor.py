@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,11 @@ def test_for_programs() -> None:
     assert [level["level"] for level in answer["levels"]] == [
         *("state", "session", "sandbox", "container")
     ]
+    assert [level["level"] for level in answer["levels"] if level["available"]] == [
+        *("state", "session")
+    ]
+    extras = {each["name"] for each in answer["findings"] if each["name"].startswith("extra")}
+    assert extras == {"extra server"}, "an extra that adds nothing yet is not proposed"
     assert {"python", "space", "dirty pages", "runc", "criu", "runsc"} <= {
         finding["name"] for finding in answer["findings"]
     }
@@ -43,7 +49,11 @@ def test_for_programs() -> None:
 def test_for_people() -> None:
     result = run()
     assert result.returncode == 0, result.stderr
-    assert "What can be frozen here" in result.stdout
+    now, _, later = result.stdout.partition("What this machine is ready for")
+    assert now.startswith("What can be frozen here\n")
+    assert "sandbox" not in now
+    assert "container" not in now
+    assert re.search(r"^(not )?ready +container", later, re.MULTILINE)
     assert "trying" in result.stderr
     assert "trying" not in result.stdout
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.page import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("```python", "```console")
@@ -41,3 +42,11 @@ def test_the_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
         timeout=110,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_what_the_readme_shows_can_be_pasted_into_a_file() -> None:
+    """Elsewhere a block may await, as notebooks do; a newcomer has a file."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    for block in blocks(text):
+        if block.language == "python":
+            compile(block.text, f"README.md, line {block.line}", "exec")

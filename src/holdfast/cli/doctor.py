@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.runtime.diagnosis import Diagnosis
+    from holdfast.runtime.finding import Finding
+
+# What this version has. The rest of the levels and extras is probed, because that is what tells
+# whether a machine is ready for it, and is not offered before it is there.
+LEVELS = ("state", "session")
+EXTRAS = ("server",)
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "cyan", "broken": "red"}
 
@@ -46,6 +52,7 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
             {
                 "level": str(ability.level),
                 "usable": ability.usable,
+                "available": ability.level in LEVELS,
                 "engines": list(ability.engines),
                 "note": ability.note,
             }
@@ -59,9 +66,18 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
                 "mends": finding.mends,
                 "enables": [str(level) for level in finding.enables],
             }
-            for finding in diagnosis.findings
+            for finding in _findings(diagnosis)
         ],
     }
+
+
+def _findings(diagnosis: Diagnosis) -> list[Finding]:
+    """What was found, without extras that add nothing yet."""
+    return [
+        each
+        for each in diagnosis.findings
+        if not each.name.startswith("extra ") or each.name.removeprefix("extra ") in EXTRAS
+    ]
 
 
 def page(diagnosis: Diagnosis) -> str:
@@ -81,6 +97,19 @@ def page(diagnosis: Diagnosis) -> str:
                     (_summary(ability.engines, ability.note), ""),
                 )
                 for ability in diagnosis.abilities
+                if ability.level in LEVELS
+            ]
+        ),
+        Text("\nWhat this machine is ready for, once a later version has it", style="bold"),
+        _grid(
+            [
+                (
+                    ("ready", "green") if ability.usable else ("not ready", "yellow"),
+                    (str(ability.level), "bold"),
+                    (_summary(ability.engines, ability.note), ""),
+                )
+                for ability in diagnosis.abilities
+                if ability.level not in LEVELS
             ]
         ),
         Text("\nWhat was tried", style="bold"),
@@ -91,11 +120,11 @@ def page(diagnosis: Diagnosis) -> str:
                     (finding.name, "bold"),
                     (finding.detail, ""),
                 )
-                for finding in diagnosis.findings
+                for finding in _findings(diagnosis)
             ]
         ),
     ]
-    mends = [finding for finding in diagnosis.findings if finding.mends is not None]
+    mends = [finding for finding in _findings(diagnosis) if finding.mends is not None]
     if mends:
         parts.append(Text("\nWhat mends it", style="bold"))
         parts.append(
