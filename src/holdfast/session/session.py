@@ -130,15 +130,7 @@ class Session:
             env=env,
             max_item_bytes=max_item_bytes,
         )
-        head = await asyncio.to_thread(session._head)
-        try:
-            async with session._driver.lock:
-                await to_the_end(session._apply(session.store, head, trust))
-                session._line.at = head
-        except BaseException:
-            await session.shutdown()
-            raise
-        return session
+        return await session._begin_at(await asyncio.to_thread(session._head), trust)
 
     @property
     def alive(self) -> bool:
@@ -250,8 +242,8 @@ class Session:
         other = _subject(name or f"{self.name}-{random_names.token_hex(3)}")
         self._driver.worker()  # raises UsageError when there is none
         async with self._driver.lock:
-            await to_the_end(self._freeze_as(other))
-        return await type(self).resume(
+            first = await to_the_end(self._freeze_as(other))
+        forked = type(self)(
             other.name,
             store=self.store,
             on_input=self._on_input,
@@ -261,12 +253,24 @@ class Session:
             env=self._launch.env,
             max_item_bytes=self._max_item_bytes,
         )
+        return await forked._begin_at(first, trust=False)
 
     async def list(self, limit: int | None = None) -> list[Checkpoint]:
         """This session's checkpoints, newest first."""
         return await asyncio.to_thread(self.store.list, self.subject, limit=limit)
 
     # -- underneath ----------------------------------------------------------------------
+
+    async def _begin_at(self, checkpoint: Checkpoint, trust: bool) -> Self:
+        """Start with a checkpoint's namespace, and go on from there."""
+        try:
+            async with self._driver.lock:
+                await to_the_end(self._apply(self.store, checkpoint, trust))
+                self._line.at = checkpoint
+        except BaseException:
+            await self.shutdown()
+            raise
+        return self
 
     async def _freeze(
         self, reason: str, stage: str | None, save_to_disk: bool
@@ -291,7 +295,7 @@ class Session:
             self._line.at = made.checkpoint
         return made
 
-    async def _freeze_as(self, other: Subject) -> None:
+    async def _freeze_as(self, other: Subject) -> Checkpoint:
         """This very moment as the first checkpoint of another session."""
         store, hint, reason = self.store, "choose another name", f"fork of {self.subject}"
         await asyncio.to_thread(checkpoints.check_free, store, other, hint)
@@ -308,6 +312,7 @@ class Session:
             on_disk=True,
         )
         await asyncio.to_thread(checkpoints.check_first, store, other, made, hint)
+        return made.checkpoint
 
     async def _restore(
         self, reference: Reference | None, secrets: Mapping[str, str] | None, trust: bool
