@@ -48,6 +48,7 @@ def test_one_checkpoint(api: httpx.Client, store: Store) -> None:
     document = api.get(f"/v1/checkpoints/{made}").json()
     assert document["checkpoint"]["id"] == made
     assert document["parts"][0]["name"] == "content"
+    assert document["report"] is None
     short = document["checkpoint"]["short"]
     assert api.get(f"/v1/checkpoints/{short}").json() == document
 
@@ -67,6 +68,7 @@ def test_lineage(api: httpx.Client, store: Store) -> None:
         ("/v1/checkpoints/nothing", 404, "not_found"),
         ("/v1/subjects/state/nothing/lineage", 404, "not_found"),
         ("/v1/subjects/nokind/x/lineage", 422, "bad_input"),
+        ("/v1/checkpoints?subject=state/nothing", 404, "not_found"),
         ("/v1/checkpoints?limit=many", 400, "usage"),
         ("/v1/checkpoints?limit=0", 400, "usage"),
         ("/v1/checkpoints?limit=9999999", 400, "usage"),

@@ -96,6 +96,10 @@ def test_subjects_lead_to_lineages_and_checkpoints(server: Server, store: Store)
     checkpoint = page(server, f"/checkpoints/{first}")
     for words in ("the beginning", "content", "1.5 kB", first):
         assert words in checkpoint.text
+    assert "Log out" in checkpoint.text
+    child = page(server, f"/checkpoints/{store.list('state/demo')[1].id}")
+    assert f"Parents{store.resolve(first).short}" in child.text
+    assert first not in child.text
     for link in {*read.links, *demo.links, *checkpoint.links} - {"/logout"}:
         page(server, link)
 
@@ -114,6 +118,22 @@ def test_what_others_wrote_stays_text(server: Server, store: Store) -> None:
     read = page(server, f"/checkpoints/{made.id}")
     assert EVIL in read.text
     assert "part<script>" in read.text
+
+
+def test_the_report_of_a_session(server: Server, store: Store) -> None:
+    items = [
+        {"name": "data", "outcome": "exact", "tier": "cloudpickle", "size_bytes": 1500},
+        {"name": EVIL, "outcome": "placeholder", "reason": EVIL},
+    ]
+    with store.draft("session/demo") as draft:
+        draft.put("report", {"items": items}, split="structure")
+        made = draft.commit()
+    read = page(server, f"/checkpoints/{made.id}")
+    for words in ("Report: 2 names", "dataexactcloudpickle1.5 kB", "placeholder", EVIL):
+        assert words in read.text
+    with server.client(server.token) as client:
+        report = client.get(f"/v1/checkpoints/{made.id}").json()["report"]
+    assert [each["outcome"] for each in report] == ["exact", "placeholder"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,17 @@ def test_status_is_open(start: Starter) -> None:
     assert answer.json() == {"status": "ok", "version": __version__, "engine": "auto"}
 
 
+def test_status_counts_for_those_who_may_come_in(start: Starter, store: Store) -> None:
+    add(store, "state/one")
+    add(store, "state/one")
+    server = start()
+    with server.client(server.token) as client:
+        known = client.get("/status").json()
+    assert (known["subjects"], known["checkpoints"]) == (1, 2)
+    with server.client("wrong") as client:
+        assert client.get("/status").json().keys() == {"status", "version", "engine"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_asked(start: Starter, number: int) -> None:
     server = start()
@@ -139,6 +150,10 @@ def test_without_a_token_on_loopback_only(start: Starter) -> None:
         assert answer.status_code == 403
         assert answer.json()["error"]["kind"] == "denied"
         assert client.get("/v1/subjects", headers={"Host": "[::1]:80"}).status_code == 200
+        assert client.get("/status").json()["subjects"] == 0
+        for path in ("/", "/nothing"):
+            page = client.get(path, headers={"Accept": "text/html"})
+            assert "Log out" not in page.text, "nobody has logged in"
     _, errors = server.stop(signal.SIGTERM)
     assert errors.startswith("warning: no token is asked for")
 

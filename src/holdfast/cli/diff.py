@@ -10,36 +10,56 @@ from holdfast.cli.invocation import Invocation
 from holdfast.cli.reference import complete_reference, find, trust_option
 
 if TYPE_CHECKING:
+    from holdfast.cli.variables import VariableChange
+    from holdfast.model.report import Item
     from holdfast.store.comparison import Diff, ValueChange
 
 
 @click.command("diff")
 @click.argument("a", metavar="A", shell_complete=complete_reference)
 @click.argument("b", metavar="B", shell_complete=complete_reference)
-@click.option("--all", "everything", is_flag=True, help="Show the parts that are the same too.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show what is the same, too, and what changes each time.",
+)
 @trust_option
 @click.pass_obj
 def command(invocation: Invocation, a: str, b: str, everything: bool, trust: bool) -> None:
     """Compare two checkpoints, part by part and value by value.
 
     Parts that hold a value (split "structure") are compared inside; of the others, the changed
-    bytes are counted.
+    bytes are counted. Of a session, each variable that changed is named.
     """
     from holdfast.cli.values import diff_shape
+    from holdfast.cli.variables import compare
 
     with invocation.store() as store:
         diff = store.diff(find(store, a), find(store, b), trust=trust)
-    invocation.show(diff_shape(diff), lambda: _page(diff, everything))
-    if diff.same:
+        variables = compare(store, diff, trust=trust)
+    page = _page(diff, variables, everything)
+    invocation.show(diff_shape(diff, variables), lambda: page)
+    if not page:
         invocation.tell(f"{diff.before.short} and {diff.after.short} have the same content")
 
 
-def _page(diff: Diff, everything: bool) -> str:
+def _page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -> str:
     from holdfast.cli.table import Column, table
     from holdfast.cli.values import brief
+    from holdfast.cli.variables import is_noise
     from holdfast.server.words import size
 
+    values = diff.values
     parts = [part for part in diff.parts if everything or part.change != "same"]
+    if variables is not None and not everything:
+        values = tuple(each for each in values if not is_noise(each.part, each.path))
+        told = {each.part for each in values}
+        parts = [
+            each
+            for each in parts
+            if each.name not in ("report", "environment") or each.name in told
+        ]
     tables = []
     if parts:
         tables.append(
@@ -63,7 +83,22 @@ def _page(diff: Diff, everything: bool) -> str:
                 ),
             )
         )
-    if diff.values:
+    if variables:
+        tables.append(
+            table(
+                (
+                    Column("VARIABLE", "bold", cut=2),
+                    Column("CHANGE", "cyan"),
+                    Column("BEFORE", "red", cut=1),
+                    Column("AFTER", "green", cut=1),
+                ),
+                (
+                    (each.name, each.change, _brief(each.before), _brief(each.after))
+                    for each in variables
+                ),
+            )
+        )
+    if values:
         tables.append(
             table(
                 (
@@ -71,10 +106,20 @@ def _page(diff: Diff, everything: bool) -> str:
                     Column("BEFORE", "red", cut=1),
                     Column("AFTER", "green", cut=1),
                 ),
-                ((_place(each), brief(each.before), brief(each.after)) for each in diff.values),
+                ((_place(each), brief(each.before), brief(each.after)) for each in values),
             )
         )
     return "\n\n".join(tables)
+
+
+def _brief(item: Item | None) -> str:
+    """`exact, 24 B`; for what did not come through whole, why."""
+    from holdfast.server.words import size
+
+    if item is None:
+        return "-"
+    more = size(item.size_bytes) if item.size_bytes else item.reason
+    return f"{item.outcome}, {more}" if more else item.outcome
 
 
 def _place(change: ValueChange) -> str:

@@ -13,6 +13,7 @@ from holdfast.cli.reference import complete_reference, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint, Manifest
+    from holdfast.model.report import Report
     from holdfast.store import Store
 
 _BLOCK = 1 << 20
@@ -26,6 +27,7 @@ _BLOCK = 1 << 20
 def command(invocation: Invocation, id: str, part: str | None, trust: bool) -> None:  # noqa: A002
     """Show a checkpoint and its parts, or write out one part.
 
+    Of a session, the report says what became of each name when the checkpoint was taken.
     A part that was stored as a value (split "structure") is written as JSON.
     """
     from holdfast.server import shapes
@@ -35,10 +37,25 @@ def command(invocation: Invocation, id: str, part: str | None, trust: bool) -> N
         if part is not None:
             _write_part(store, manifest, part, trust)
             return
-        invocation.show(shapes.manifest(manifest), lambda: _page(store, manifest))
+        report, lack = _report(store, manifest, trust)
+        invocation.show(shapes.manifest(manifest, report), lambda: _page(store, manifest, report))
+    if lack is not None:
+        invocation.tell(f"the report cannot be shown: {lack}")
 
 
-def _page(store: Store, manifest: Manifest) -> str:
+def _report(store: Store, manifest: Manifest, trust: bool) -> tuple[Report | None, str | None]:
+    """The report, or why it cannot be had: that spoils nothing else."""
+    from holdfast.model.errors import Corrupt, Denied
+    from holdfast.server.reports import read_report
+    from holdfast.server.words import printable
+
+    try:
+        return read_report(store, manifest, trust=trust), None
+    except (Corrupt, Denied) as error:
+        return None, printable(str(error))
+
+
+def _page(store: Store, manifest: Manifest, report: Report | None) -> str:
     from holdfast.cli.table import Column, table
     from holdfast.server.words import size
 
@@ -52,7 +69,31 @@ def _page(store: Store, manifest: Manifest) -> str:
         (Column("PART", "bold", cut=2), Column("SIZE", justify="right"), Column("SPLIT", "dim")),
         ((part.name, size(part.size), part.split) for part in manifest.parts),
     )
-    return f"{facts}\n\n{parts}" if manifest.parts else facts
+    pages = [facts, *([parts] if manifest.parts else [])]
+    if report and report.items:
+        columns = (
+            Column("NAME", "bold", cut=2),
+            Column("OUTCOME"),
+            Column("TIER", "dim"),
+            Column("SIZE", justify="right"),
+            Column("REASON", cut=1),
+        )
+        pages.append(
+            table(
+                columns,
+                (
+                    (
+                        each.name,
+                        each.outcome,
+                        each.tier,
+                        size(each.size_bytes) if each.size_bytes else "",
+                        each.reason,
+                    )
+                    for each in report.items
+                ),
+            )
+        )
+    return "\n\n".join(pages)
 
 
 def _facts(checkpoint: Checkpoint, head: bool, shorts: Mapping[str, str]) -> list[tuple[str, str]]:

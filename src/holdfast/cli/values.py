@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.cli.variables import VariableChange
     from holdfast.store.comparison import Diff, ValueChange
 
 _BRIEF = 60
@@ -34,7 +35,7 @@ def brief(value: object) -> str:
     return text if len(text) <= _BRIEF else text[: _BRIEF - 1] + "…"
 
 
-def diff_shape(diff: Diff) -> dict[str, object]:
+def diff_shape(diff: Diff, variables: list[VariableChange] | None) -> dict[str, object]:
     return {
         "before": diff.before.id,
         "after": diff.after.id,
@@ -49,6 +50,18 @@ def diff_shape(diff: Diff) -> dict[str, object]:
             for part in diff.parts
         ],
         "values": [_change(each) for each in diff.values],
+        "variables": None if variables is None else [_variable(each) for each in variables],
+    }
+
+
+def _variable(change: VariableChange) -> dict[str, object]:
+    from holdfast.server.shapes import item
+
+    return {
+        "name": change.name,
+        "change": change.change,
+        "before": item(change.before) if change.before else None,
+        "after": item(change.after) if change.after else None,
     }
 
 

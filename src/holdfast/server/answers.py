@@ -13,6 +13,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.server import pages, shapes
 from holdfast.server.style import POLICY
 
+# In a request's scope: whether it came with the token or the cookie, so that it can log out.
+SIGNED_IN = "holdfast.signed_in"
+
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -38,7 +41,9 @@ def failed(
     """An error in the form that the one who asked can use."""
     code = status or error.http_status
     if wants_page(scope):
-        return HTMLResponse(pages.failure(error), code, headers)
+        return HTMLResponse(
+            pages.failure(error, signed_in=scope.get(SIGNED_IN, False)), code, headers
+        )
     return JSONResponse(shapes.error(error), code, headers)
 
 

@@ -15,20 +15,24 @@ from starlette.routing import Route
 
 from holdfast import __version__
 from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import (
     BadInput,
+    Corrupt,
     Denied,
     HoldfastError,
     NotFound,
     Unsupported,
     UsageError,
 )
+from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.server import pages, shapes
-from holdfast.server.answers import HEADERS, SafeHeaders, failed
+from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
+from holdfast.server.reports import read_report
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -73,7 +77,16 @@ class _Routes:
         self._engine = engine
 
     async def status(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": __version__, "engine": self._engine})
+        told: dict[str, object] = {
+            "status": "ok",
+            "version": __version__,
+            "engine": self._engine,
+        }
+        if self._pass is None or request.scope[SIGNED_IN]:
+            subjects = await self._ask(lambda store: store.subjects())
+            told["subjects"] = len(subjects)
+            told["checkpoints"] = sum(each.count for each in subjects)
+        return JSONResponse(told)
 
     async def login_form(self, request: Request) -> Response:
         return HTMLResponse(pages.login(_own_path(request.query_params.get("next", "/"))))
@@ -103,17 +116,29 @@ class _Routes:
 
     async def subjects_page(self, request: Request) -> Response:
         summaries, url = await self._ask(lambda store: (store.subjects(), store.url))
-        return HTMLResponse(pages.subjects(summaries, moment.now(), url))
+        return HTMLResponse(
+            pages.subjects(summaries, moment.now(), url, signed_in=_signed_in(request))
+        )
 
     async def lineage_page(self, request: Request) -> Response:
-        return HTMLResponse(pages.lineage(await self._lineage(request), moment.now()))
+        found = await self._lineage(request)
+        return HTMLResponse(pages.lineage(found, moment.now(), signed_in=_signed_in(request)))
 
     async def checkpoint_page(self, request: Request) -> Response:
         reference = request.path_params["id"]
-        manifest = await self._ask(lambda store: store.show(reference))
+        manifest, report = await self._ask(lambda store: _described(store, reference))
         head = await self._ask(lambda store: store.head(manifest.checkpoint.subject))
-        is_head = head is not None and head.id == manifest.checkpoint.id
-        return HTMLResponse(pages.manifest(manifest, is_head, moment.now()))
+        everything = await self._ask(lambda store: store.list())
+        return HTMLResponse(
+            pages.manifest(
+                manifest,
+                head is not None and head.id == manifest.checkpoint.id,
+                moment.now(),
+                report=report,
+                shorts={each.id: each.short for each in everything},
+                signed_in=_signed_in(request),
+            )
+        )
 
     async def subjects(self, request: Request) -> Response:
         summaries = await self._ask(lambda store: store.subjects())
@@ -124,12 +149,19 @@ class _Routes:
         subject = Subject.parse(query["subject"]) if query.get("subject") else None
         kind = _kind(query.get("kind") or None)
         limit = _limit(query.get("limit") or "100")
-        found = await self._ask(lambda store: store.list(subject, kind, limit))
-        return JSONResponse(shapes.checkpoints(found))
+
+        def look(store: Store) -> list[Checkpoint]:
+            if subject is not None and not store.history(subject):
+                raise NotFound(f"there is no subject {subject}")
+            return store.list(subject, kind, limit)
+
+        return JSONResponse(shapes.checkpoints(await self._ask(look)))
 
     async def checkpoint(self, request: Request) -> Response:
         reference = request.path_params["id"]
-        return JSONResponse(shapes.manifest(await self._ask(lambda store: store.show(reference))))
+        return JSONResponse(
+            shapes.manifest(*await self._ask(lambda store: _described(store, reference)))
+        )
 
     async def lineage(self, request: Request) -> Response:
         return JSONResponse(shapes.lineage(await self._lineage(request)))
@@ -145,6 +177,19 @@ class _Routes:
             return found
 
         return await self._ask(look)
+
+
+def _described(store: Store, reference: str) -> tuple[Manifest, Report | None]:
+    """A checkpoint, with its report where that can be read and trusted."""
+    manifest = store.show(reference)
+    try:
+        return manifest, read_report(store, manifest)
+    except (Corrupt, Denied):
+        return manifest, None
+
+
+def _signed_in(request: Request) -> bool:
+    return bool(request.scope[SIGNED_IN])
 
 
 def _kind(text: str | None) -> Kind | None:

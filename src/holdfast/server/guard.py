@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.model.errors import Denied
-from holdfast.server.answers import failed, to_login, wants_page
+from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
 
 COOKIE = "holdfast"
 OPEN = frozenset({"/status", "/login"})
@@ -57,6 +57,8 @@ class Guard:
         self._pass = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            scope[SIGNED_IN] = self._pass is not None and self._pass.admits(Headers(scope=scope))
         if scope["type"] == "lifespan" or self._may_enter(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -67,12 +69,11 @@ class Guard:
             await self._refusal(scope)(scope, receive, send)
 
     def _may_enter(self, scope: Scope) -> bool:
-        headers = Headers(scope=scope)
         if self._pass is None:
             # Without a token, a web page elsewhere could reach us through a name that it points
             # at this machine; such a request carries that name.
-            return is_loopback(_host(headers.get("host", "")))
-        return scope["path"] in OPEN or self._pass.admits(headers)
+            return is_loopback(_host(Headers(scope=scope).get("host", "")))
+        return scope["path"] in OPEN or bool(scope[SIGNED_IN])
 
     def _refusal(self, scope: Scope) -> ASGIApp:
         if self._pass is None:

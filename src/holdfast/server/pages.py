@@ -5,7 +5,7 @@ They are pure: values in, HTML out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from urllib.parse import quote
 from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.moment import to_text
+from holdfast.model.report import Report
 from holdfast.model.subject import Subject
 from holdfast.server.lineage import Lineage
 from holdfast.server.markup import Child, Markup, element, group
@@ -33,7 +34,7 @@ with store.draft("state/first", reason="trying it out") as draft:
     draft.commit()"""
 
 
-def _document(title: str, body: Markup, *, signed_in: bool = True) -> str:
+def _document(title: str, body: Markup, *, signed_in: bool) -> str:
     leave = element(
         "form", element("button", "Log out", type="submit"), method="post", action="/logout"
     )
@@ -109,7 +110,9 @@ def _notes(checkpoint: Checkpoint, head: bool) -> Markup:
     return group(*(element("span", word, class_="note") for word in notes(checkpoint, head)))
 
 
-def subjects(summaries: Sequence[SubjectSummary], now: datetime, url: str) -> str:
+def subjects(
+    summaries: Sequence[SubjectSummary], now: datetime, url: str, *, signed_in: bool
+) -> str:
     """The first page: every subject of the store."""
     if not summaries:
         body = group(
@@ -124,7 +127,7 @@ def subjects(summaries: Sequence[SubjectSummary], now: datetime, url: str) -> st
                 class_="card",
             ),
         )
-        return _document("Holdfast", body)
+        return _document("Holdfast", body, signed_in=signed_in)
     rows = [
         (
             element("span", summary.subject.kind, class_="soft"),
@@ -145,7 +148,7 @@ def subjects(summaries: Sequence[SubjectSummary], now: datetime, url: str) -> st
         ),
         _abridged(len(summaries)),
     )
-    return _document("Holdfast", body)
+    return _document("Holdfast", body, signed_in=signed_in)
 
 
 def _abridged(total: int) -> Markup | None:
@@ -154,7 +157,7 @@ def _abridged(total: int) -> Markup | None:
     return element("p", f"The first {MOST_ROWS} of {total} are shown.", class_="soft")
 
 
-def lineage(value: Lineage, now: datetime) -> str:
+def lineage(value: Lineage, now: datetime, *, signed_in: bool) -> str:
     """One subject: its checkpoints as a tree, newest first."""
     shorts = {each.id: each.short for each in value.checkpoints}
     origins = {each.id: each for each in value.origins}
@@ -194,15 +197,28 @@ def lineage(value: Lineage, now: datetime) -> str:
         ),
         _abridged(len(value.rows)),
     )
-    return _document(str(value.subject), body)
+    return _document(str(value.subject), body, signed_in=signed_in)
 
 
-def manifest(value: Manifest, head: bool, now: datetime) -> str:
-    """One checkpoint: its facts and its parts, never its content."""
+def manifest(
+    value: Manifest,
+    head: bool,
+    now: datetime,
+    *,
+    report: Report | None,
+    shorts: Mapping[str, str],
+    signed_in: bool,
+) -> str:
+    """One checkpoint: its facts, its parts and its report, never its content."""
     checkpoint = value.checkpoint
     parents = group(
         *(
-            group(element("a", element("code", each), href=f"/checkpoints/{quote(each)}"), " ")
+            group(
+                element("a", element("code", shorts[each]), href=f"/checkpoints/{quote(each)}")
+                if each in shorts
+                else "a deleted one",
+                " ",
+            )
             for each in checkpoint.parents
         )
     )
@@ -239,8 +255,31 @@ def manifest(value: Manifest, head: bool, now: datetime) -> str:
         element("h2", count(len(parts), "part")),
         element("div", _table(("Name", "Size", "Split"), parts[:MOST_ROWS]), class_="card"),
         _abridged(len(parts)),
+        _report(report) if report and report.items else None,
     )
-    return _document(f"Checkpoint {checkpoint.short}", body)
+    return _document(f"Checkpoint {checkpoint.short}", body, signed_in=signed_in)
+
+
+def _report(report: Report) -> Markup:
+    rows = [
+        (
+            element("code", item.name),
+            item.outcome,
+            element("span", item.tier, class_="soft"),
+            size(item.size_bytes) if item.size_bytes else None,
+            item.reason,
+        )
+        for item in report.items
+    ]
+    return group(
+        element("h2", f"Report: {count(len(rows), 'name')}"),
+        element(
+            "div",
+            _table(("Name", "Outcome", "Tier", "Size", "Reason"), rows[:MOST_ROWS]),
+            class_="card",
+        ),
+        _abridged(len(rows)),
+    )
 
 
 def login(target: str, wrong: bool = False) -> str:
@@ -275,11 +314,11 @@ def login(target: str, wrong: bool = False) -> str:
     return _document("Log in to Holdfast", form, signed_in=False)
 
 
-def failure(error: HoldfastError) -> str:
+def failure(error: HoldfastError, *, signed_in: bool) -> str:
     """An error, for somebody who came with a browser."""
     body = group(
         element("h1", str(error)),
         element("p", error.hint) if error.hint else None,
         element("p", element("a", "All subjects", href="/")),
     )
-    return _document("Holdfast", body)
+    return _document("Holdfast", body, signed_in=signed_in)

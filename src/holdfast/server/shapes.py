@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.moment import to_text
-from holdfast.model.report import Problem, Verification
+from holdfast.model.report import Item, Problem, Report, Verification
 from holdfast.server.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -48,13 +48,24 @@ def checkpoints(values: Sequence[Checkpoint]) -> Shape:
     return {"checkpoints": [checkpoint(value) for value in values]}
 
 
-def manifest(value: Manifest) -> Shape:
+def item(value: Item) -> Shape:
+    return {
+        "name": value.name,
+        "outcome": value.outcome,
+        "tier": value.tier,
+        "size_bytes": value.size_bytes,
+        "reason": value.reason,
+    }
+
+
+def manifest(value: Manifest, found: Report | None = None) -> Shape:
     return {
         "checkpoint": checkpoint(value.checkpoint),
         "parts": [
             {"name": part.name, "size": part.size, "split": part.split, "root": part.root}
             for part in value.parts
         ],
+        "report": [item(each) for each in found.items] if found else None,
     }
 
 

@@ -1,0 +1,120 @@
+"""Checkpoints of a session: their report, and what changed between two of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from holdfast import sync
+from holdfast.store import Store, open_store
+
+CELL = """
+def double(n): return 2 * n
+def stays(): return 1
+data = [1, 2, 3]
+same = "same"
+other = 10
+password = "secret"
+large = b"x" * 100_000
+"""
+CHANGES = """
+def double(n): return n + n
+data.append(4)
+other = 11
+large = b"y" * 100_000
+new = 1
+del same
+"""
+
+
+@pytest.fixture
+def captured(holdfast_home: Path) -> None:
+    """Three checkpoints of `session/analysis`; nothing happens before the last one."""
+    with open_store() as store, sync.Session(name="analysis", store=store) as session:
+        for cell in (CELL, CHANGES, "pass"):
+            assert session.execute(cell).error is None
+            session.checkpoint(reason="after a cell")
+
+
+def test_reports_and_changes(run: Run, captured: None) -> None:
+    page = run("show", "session/analysis~2").out
+    rows = {line.split()[0]: line for line in page.splitlines() if line}
+    assert rows["NAME"].split() == ["NAME", "OUTCOME", "TIER", "SIZE", "REASON"]
+    assert rows["data"].split()[1:3] == ["exact", "cloudpickle"]
+    assert "from its source" in rows["double"]
+    assert "looks like a secret" in rows["password"]
+    report = run("show", "session/analysis~2", "--json").json["report"]
+    assert {each["name"]: each["outcome"] for each in report}["password"] == "skipped"
+
+    outcome = run("diff", "session/analysis~2", "session/analysis~1")
+    for noise in ("created", "execution_count", "report", "environment"):
+        assert noise not in outcome.out
+    variables = {
+        each["name"]: each["change"]
+        for each in run("diff", "session/analysis~2", "session/analysis~1", "--json").json[
+            "variables"
+        ]
+    }
+    assert variables == {
+        "double": "changed",
+        "data": "changed",
+        "other": "changed",
+        "large": "changed",
+        "new": "added",
+        "same": "removed",
+    }
+    rows = {line.split()[0]: line.split()[1] for line in outcome.out.splitlines() if line}
+    assert rows["other"] == "changed"
+    assert "stays" not in rows
+    assert "created" in run("diff", "session/analysis~2", "session/analysis~1", "--all").out
+
+    nothing = run("diff", "session/analysis~1", "session/analysis")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "the same content" in nothing.err
+
+
+def odd(store: Store, value: object) -> str:
+    with store.draft("session/odd") as draft:
+        draft.put("report", value, split="structure")
+        draft.put("sources", {"cells": 1}, split="structure")
+        draft.put("namespace/small", b"not records")
+        return draft.commit().id
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        {"items": 1},
+        {"items": [1]},
+        {"items": [{"name": 1, "outcome": "exact"}]},
+        {"items": [{"name": "x", "outcome": "fine"}]},
+        {"items": [{"name": "x", "outcome": "exact", "size_bytes": "many"}]},
+        {"items": []},
+        {"items": [{"name": "\x1b[2J", "outcome": "exact"}]},
+    ],
+)
+def test_what_only_looks_like_a_report(run: Run, value: object) -> None:
+    with open_store() as store:
+        ids = [odd(store, value), odd(store, value)]
+    shown = run("show", ids[0])
+    assert shown.code == 0
+    assert "\x1b" not in shown.out
+    assert run("diff", *ids).code == 0
+
+
+def test_the_report_of_a_stranger_needs_trust(
+    run: Run, tmp_path: Path, holdfast_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store() as store:
+        made = odd(store, {"items": [{"name": "variable", "outcome": "exact"}]})
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("HOLDFAST_STORE", str(holdfast_home / "store"))
+    outcome = run("show", made)
+    assert outcome.code == 0
+    assert "variable" not in outcome.out
+    assert outcome.err.startswith("the report cannot be shown: ")
+    assert "variable" in run("show", made, "--trust").out
