@@ -160,3 +160,19 @@ def test_a_store_in_memory_gives_copies() -> None:
             assert mapping.mapped_bytes == 0
             mapping.view[0] = 255
         assert store.read(checkpoint, "part")[0] == 0
+
+
+def test_a_segment_is_mapped_also_where_the_same_bytes_are_stored_otherwise(
+    store: Store, noise
+) -> None:
+    half = noise(600 * PAGE // 2)  # the other half compresses, so that the copies differ
+    data = b"".join(half[i : i + PAGE // 2].ljust(PAGE, b"-") for i in range(0, len(half), PAGE // 2))
+    with store.draft("session/both") as draft:
+        draft.put("pages", data, split="pages")
+        draft.commit()
+    with store.draft("session/both") as draft:
+        draft.put("segment", data, split="segment")
+        draft.commit()
+    with store.map("session/both", "segment", verify="first") as mapping:
+        assert mapping.mapped_bytes > len(data) - 64 * PAGE
+        assert bytes(mapping.view) == data

@@ -139,7 +139,7 @@ def all_kinds() -> dict[str, type[HoldfastError]]:
     pending: list[type[HoldfastError]] = [HoldfastError]
     while pending:
         cls = pending.pop()
-        found[cls.kind] = cls
+        found.setdefault(cls.kind, cls)  # a subclass of the same kind comes later
         pending.extend(cls.__subclasses__())
     return found
 

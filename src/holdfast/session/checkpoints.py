@@ -107,15 +107,17 @@ def write(
     reason: str,
     stage: str | None,
     on_disk: bool,
+    new: bool = False,
 ) -> SessionCheckpoint:
     """Commit a capture on top of the first of `parents` that is there.
 
-    Raises Corrupt when the worker's parts are not what they should be.
+    Raises Corrupt when the worker's parts are not what they should be, and with `new` Conflict
+    when the subject is taken.
     """
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
-    with _draft(store, subject, parents, reason, stage) as draft:
+    with _draft(store, subject, parents, reason, stage, new) as draft:
         for name, data in sorted(parts.items()):
             kind = _STRUCTURES.get(name)
             if kind is not None:
@@ -138,26 +140,24 @@ def write(
 
 
 def _draft(
-    store: Store, subject: Subject, parents: Sequence[str | None], reason: str, stage: str | None
+    store: Store,
+    subject: Subject,
+    parents: Sequence[str | None],
+    reason: str,
+    stage: str | None,
+    new: bool,
 ) -> Draft:
     for parent in parents:
         try:
-            return store.draft(subject, parent=parent, reason=reason, stage=stage)
+            return store.draft(subject, parent=parent, reason=reason, stage=stage, new=new)
         except NotFound:
             continue  # it was deleted since the session made it
-    return store.draft(subject, parent=None, reason=reason, stage=stage)
+    return store.draft(subject, parent=None, reason=reason, stage=stage, new=new)
 
 
 def check_free(store: Store, subject: Subject, hint: str) -> None:
     """Raise Conflict when a subject has checkpoints."""
     if store.list(subject, limit=1):
-        raise Conflict(f"{subject} exists already", hint=hint)
-
-
-def check_first(store: Store, subject: Subject, made: SessionCheckpoint, hint: str) -> None:
-    """Take a checkpoint back and raise Conflict when it is not the first of its subject."""
-    if store.list(subject)[-1].id != made.id:
-        store.delete(made.id)
         raise Conflict(f"{subject} exists already", hint=hint)
 
 

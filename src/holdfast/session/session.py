@@ -310,8 +310,8 @@ class Session:
             reason=reason,
             stage=None,
             on_disk=True,
+            new=True,
         )
-        await asyncio.to_thread(checkpoints.check_first, store, other, made, hint)
         return made.checkpoint
 
     async def _restore(

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.chunks import ID_SIZE, Location
-from holdfast.store.packs import Rows
+from holdfast.store.chunks import ID_SIZE, RAW, Location
+from holdfast.store.packs import PAGE, Rows
 
 Prefixes = NDArray[np.uint64]
 LoadRows = Callable[[bytes], Rows]
@@ -179,6 +179,15 @@ class Index:
                     found.plain[mine] = table.plain[rows]
                     found.codec[mine] = table.codec[rows]
         return found
+
+    def prefer_mappable(self, chunks: list[bytes], found: Places) -> None:
+        """Turn to raw copies on page boundaries where `places` came upon another one."""
+        for i in np.flatnonzero((found.codec != RAW) | (found.offset % PAGE != 0)).tolist():
+            for place in self.find(chunks[i]):
+                number = self._numbers.get(place.volume)
+                if number is not None and place.codec == RAW and place.offset % PAGE == 0:
+                    found.pack[i], found.offset[i] = number, place.offset
+                    found.plain[i], found.codec[i] = place.plain, place.codec
 
     def has_all(self, chunks: list[bytes]) -> bool:
         """Whether each of these chunks is somewhere."""

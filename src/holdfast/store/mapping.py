@@ -164,6 +164,8 @@ def file_runs(
     for leaf, table in enumerate(reader.tables()):
         runs = table.runs()
         places = library.index.places(table.ids)
+        if reader.part.split == "segment":
+            library.index.prefer_mappable(table.ids, places)
         pack, codec = places.pack[runs.chunk], places.codec[runs.chunk]
         offset = places.offset[runs.chunk] + runs.at * PAGE
         start = leaf * LEAF_BLOCKS * BLOCK + runs.page * PAGE

@@ -96,15 +96,20 @@ class Store:
         reason: str = "manual",
         stage: str | None = None,
         tags: Mapping[str, str] | None = None,
+        new: bool = False,
     ) -> Draft:
-        """Begin a checkpoint of a subject, by default on top of its head."""
+        """Begin a checkpoint of a subject, by default on top of its head. With `new` it is a fork:
+        `commit` raises Conflict when the subject has come into being meanwhile."""
         who = _subject(subject)
         now = self._ledger.refresh()
         if parent == "head":
             base = now.head(str(who))
         else:
             base = None if parent is None else references.resolve(now, parent)
-        return Draft(self._ledger, who, base, reason=reason, stage=stage, tags=tags or {})
+        verb: Verb = "fork" if new else "checkpoint"
+        return Draft(
+            self._ledger, who, base, reason=reason, stage=stage, tags=tags or {}, verb=verb
+        )
 
     # -- looking
 
