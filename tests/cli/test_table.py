@@ -9,7 +9,7 @@ import pexpect
 import pytest
 from tests.cli.conftest import HOLDFAST
 
-from holdfast.cli.table import GAP, Column, fit
+from holdfast.cli.table import GAP, LEAST, Column, fit
 from holdfast.store import open_store
 
 COLUMNS = (Column("ID"), Column("SUBJECT", cut=2), Column("REASON", cut=1), Column("NOTES", cut=1))
@@ -24,11 +24,11 @@ def total(widths: list[int]) -> int:
 def test_columns_give_way_in_their_order(limit: int) -> None:
     natural = [8, 20, 30, 12]
     widths = fit(COLUMNS, natural, limit)
-    assert total(widths) <= max(limit, 8 + GAP + 7)
+    assert total(widths) <= max(limit, 8 + GAP + LEAST)
     assert widths[0] == 8
     assert all(width <= most for width, most in zip(widths, natural, strict=True))
     if widths[1] < 20:
-        assert all(width <= len("REASON") for width in widths[2:])
+        assert all(width <= LEAST for width in widths[2:])
     if limit >= total(natural):
         assert widths == natural
 

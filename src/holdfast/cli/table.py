@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNABRIDGED = 100_000
 GAP = 2
-LEAST = 6  # a shorter word says nothing
+LEAST = 8  # less says nothing
 
 
 @dataclass(frozen=True, slots=True)
