@@ -200,7 +200,7 @@ class MaxBytes(Policy):
             used += one.stored_bytes
             if used > self.budget:
                 break
-            kept[one.id] = f"within {self.budget} bytes"
+            kept[one.id] = f"within {self.budget} byte{'' if self.budget == 1 else 's'}"
         return kept
 
 

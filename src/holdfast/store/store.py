@@ -20,7 +20,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.store import collect, comparison, references, retention, verifying
+from holdfast.store import collect, comparison, references, retention, usage, verifying
 from holdfast.store.backend import Backend
 from holdfast.store.catalogue import Catalogue, Record, id_bytes
 from holdfast.store.draft import Draft
@@ -38,6 +38,7 @@ from holdfast.store.mapping import map_part
 from holdfast.store.parts import PartRecord
 from holdfast.store.streams import PartStream
 from holdfast.store.structure import read_value
+from holdfast.store.usage import Usage
 
 Reference = str | Checkpoint
 List = list  # inside the class, `list` is the verb
@@ -436,6 +437,10 @@ class Store:
         self._ledger.append(build)
 
     # -- trusting and comparing
+
+    def usage(self) -> Usage:
+        """What the store holds and what that takes on disk."""
+        return usage.measure(self._ledger)
 
     def verify(self, deep: bool = False, progress: Progress | None = None) -> Verification:
         """Check that everything the log promises is there; `deep` reads every byte."""
