@@ -317,7 +317,9 @@ def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
         case Relocate():
             return entry.volume in now.named or entry.volume in there
         case Condemn():
-            return not there.isdisjoint(split_names(entry.volumes))
+            # Also of what is gone, as long as something names it: whoever knows its chunks from
+            # before must learn that they are no longer to be referred to.
+            return any(name in there or name in now.named for name in split_names(entry.volumes))
         case Drop():
             return False  # what it dropped is left out
     return True

@@ -31,7 +31,7 @@ from holdfast.store import holds
 from holdfast.store.backend import Hold, Tail, VolumeInfo
 from holdfast.store.disk import Disk
 from holdfast.store.frames import Damage, Frame, Signed
-from holdfast.store.segments import LocalLog, write_all
+from holdfast.store.segments import PATIENCE, LocalLog, write_all
 
 MARKER = "holdfast.json"
 FORMAT = "holdfast-store"
@@ -86,7 +86,15 @@ class LocalPack:
 class LocalBackend:
     """A directory as a store's place."""
 
-    def __init__(self, root: Path, *, create: bool = True, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        create: bool = True,
+        disk: Disk | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Open the store there, or make it; `patience` is for whoever keeps the log locked."""
         self.root = root
         self.url = str(root)
         self.disk = disk or Disk()
@@ -102,7 +110,7 @@ class LocalBackend:
             self._create()
         self.store_id = self._read_marker()
         self._make_missing_folders()
-        self._log = LocalLog(root / "log", root / "tmp", self.disk)
+        self._log = LocalLog(root / "log", root / "tmp", self.disk, patience)
 
     def _exists(self) -> bool:
         with _Saying("opening the store"):

@@ -22,7 +22,7 @@ from holdfast.store.entries import Upto, decode_entry
 from holdfast.store.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
-_LOCK_PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
+PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
 _REMAINS = 8  # bytes left of an entry that failed; too few for a frame
 _FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
 
@@ -53,10 +53,11 @@ class _Position:
 class LocalLog:
     """Reads and appends. One thread at a time may use it; the backend sees to that."""
 
-    def __init__(self, folder: Path, tmp: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, tmp: Path, disk: Disk, patience: float = PATIENCE) -> None:
         self._folder = folder
         self._tmp = tmp
         self._disk = disk
+        self._patience = patience
         self._position = _Position()
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
         self._mutex = threading.Lock()
@@ -355,7 +356,7 @@ class LocalLog:
             except OSError as error:
                 raise from_os_error(error, "locking the log") from error
             try:
-                _lock(fd, path)
+                _lock(fd, path, self._patience)
                 yield
             finally:
                 # Closing alone would leave the lock to a child that was forked meanwhile.
@@ -384,8 +385,8 @@ def _was_cut(position: _Position) -> bool:
     return position.path.stat().st_size < position.offset
 
 
-def _lock(fd: int, path: Path) -> None:
-    deadline = time.monotonic() + _LOCK_PATIENCE
+def _lock(fd: int, path: Path, patience: float) -> None:
+    deadline = time.monotonic() + patience
     pause = 0.0002
     while True:
         try:
@@ -395,7 +396,7 @@ def _lock(fd: int, path: Path) -> None:
             if time.monotonic() > deadline:
                 holder = _lock_holder(os.fstat(fd).st_ino)
                 raise Conflict(
-                    f"the store's log has been locked for {_LOCK_PATIENCE:.0f} s{holder}",
+                    f"the store's log has been locked for {patience:g} s{holder}",
                     hint=f"a stopped process may hold {path}; continue or end it",
                 ) from None
             time.sleep(pause * random.uniform(0.5, 1.5))
