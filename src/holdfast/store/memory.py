@@ -6,6 +6,7 @@ import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Set
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.model.errors import Corrupt, NotFound
@@ -70,6 +71,7 @@ class MemoryBackend:
         with self._lock:
             if after < self._trimmed:
                 upto, kept = self._snapshot
+                kept = [f if f.origin in self._segments else replace(f, body_size=0) for f in kept]
                 frames = [*kept, *(f for f in self._frames if f.seq > upto)]
                 spoken_of = {frame.seq for frame in kept}
                 remains = [frame for frame in self._remains if frame.seq not in spoken_of]
