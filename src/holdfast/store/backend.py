@@ -105,8 +105,9 @@ class Backend(Protocol):
         """Durably add an entry; raises Behind unless the log ends with the number before it."""
         ...
 
-    def seal(self) -> None:
-        """Let the next entry go to a new volume; raises Behind when the log has grown."""
+    def seal(self) -> list[bytes]:
+        """Let the next entry go to a new volume; returns the log's volumes that get no more
+        entries from anybody. Raises Behind when the log has grown."""
         ...
 
     def settle(self) -> None:

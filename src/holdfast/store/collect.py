@@ -202,10 +202,9 @@ class _Collector:
         if not self._is_worth_folding(sum(v.size for v in logs)):
             return []
         try:
-            ledger.backend.seal()
+            return ledger.backend.seal()
         except Behind:
             return []  # busy just now; the next prune will do it
-        return [volume.name for volume in logs]
 
     def _is_worth_folding(self, size: int) -> bool:
         """Whether the log is long, or mostly of checkpoints that are gone."""
@@ -242,8 +241,13 @@ class _Collector:
         finally:
             writer.discard()
         self.rewritten_bytes += writer.stored_bytes
+        copied = {record.commit.id for record in dependents}
         for volume, targets in moves.items():
-            ledger.append(lambda now, v=volume, t=targets: _relocation(v, t, now))  # type: ignore[misc]
+            move = _Move(volume, targets, copied)
+            try:
+                ledger.append(move.build)
+            except _DependentError:
+                continue  # what was copied is not all that is needed: the next prune will do it
 
     def _copy(self, writer: PackWriter, chunk: bytes, place: Location) -> bytes:
         """Copy a chunk as it is stored. Damage is copied too, for verify to name, not hidden."""
@@ -303,9 +307,24 @@ def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:
     return Condemn(volumes=b"".join(volumes), time=now.last_time + 1), b""
 
 
-def _relocation(volume: bytes, targets: set[bytes], now: Catalogue) -> tuple[Entry, bytes]:
-    to = b"".join(sorted(targets))
-    return Relocate(volume=volume, to=to, time=moment.to_micros(moment.now())), b""
+class _DependentError(Exception):
+    """A checkpoint refers to a volume that nothing was to refer to any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A volume, where its chunks went, and the checkpoints whose chunks were copied."""
+
+    volume: bytes
+    targets: set[bytes]
+    copied: set[bytes]
+
+    def build(self, now: Catalogue) -> tuple[Entry, bytes]:
+        # A condemned volume gets no new dependents. If one had, it would lose its chunks here.
+        if any(r.commit.id not in self.copied for r in now.dependents([self.volume])):
+            raise _DependentError
+        to = b"".join(sorted(self.targets))
+        return Relocate(volume=self.volume, to=to, time=moment.to_micros(moment.now())), b""
 
 
 def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:

@@ -130,9 +130,9 @@ class LocalBackend:
         with self._lock, _Saying("writing the log"):
             return self._log.append(signed)
 
-    def seal(self) -> None:
+    def seal(self) -> list[bytes]:
         with self._lock, _Saying("writing the log"):
-            self._log.seal()
+            return self._log.seal()
 
     def settle(self) -> None:
         with self._lock, _Saying("writing the log"):

@@ -103,16 +103,18 @@ class MemoryBackend:
             self._seq = signed.seq
             return frame
 
-    def seal(self) -> None:
+    def seal(self) -> list[bytes]:
         with self._lock:
             self._segment = b""
+            return list(self._segments)
 
     def settle(self) -> None:
         """Memory is as durable as it gets."""
 
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         with self._lock:
-            self._snapshot = (upto.seq, list(frames))
+            if upto.seq >= self._snapshot[0]:  # another thread may have been faster
+                self._snapshot = (upto.seq, list(frames))
             return sum(len(frame.header) for frame in self._snapshot[1])
 
     def trim(self, before: int, needed: Set[bytes]) -> int:

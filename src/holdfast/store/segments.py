@@ -128,8 +128,8 @@ class LocalLog:
                     damage.append(Damage(found.file, found.offset, found.size, remains, what))
         return damage
 
-    def seal(self) -> None:
-        """Let the next entry begin a new segment."""
+    def seal(self) -> list[bytes]:
+        """Let the next entry begin a new segment; returns those that get no more entries."""
         with self._locked():
             position = self._position
             if self._grown(position):
@@ -138,6 +138,7 @@ class LocalLog:
             newest = max(segments, default=None)
             if newest is not None and newest.seq <= position.seq:
                 self._begin_segment(position.seq + 1)
+            return [file.name for file in segments if file.seq <= position.seq]
 
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         name = secrets.token_bytes(framing.NAME_SIZE)

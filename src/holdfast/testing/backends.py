@@ -139,7 +139,8 @@ class BackendSuite(ABC):
     def test_a_sealed_volume_gets_no_more_entries(self, backend: Backend) -> None:
         backend.entries(0)
         before = backend.append(entry(1, b"a"))
-        backend.seal()
+        assert backend.seal() == [before.origin]
+        assert backend.seal() == [before.origin]  # not the one that the next entry goes to
         after = backend.append(entry(2, b"b"))
         assert before.origin != after.origin
         frames = backend.entries(0).frames
