@@ -124,6 +124,48 @@ def test_a_flipped_bit_is_found_in_the_background(store, save, noise, place: Pat
 def test_the_copy_that_is_mapped_is_the_one_that_is_verified(
     store: Store, save, place: Path
 ) -> None:
+    data = b"".join(b"%015d\n" % i for i in range(SIZE // 16))
+    other = save(data, "pages", subject="session/a")  # compressed, so it cannot be mapped
+    mapped = save(data, "segment", subject="session/b")
+    flip(place, data[: 2 * PAGE])
+    for first, then in ((mapped, other), (other, mapped)):
+        with open_store(place) as again:
+            for checkpoint in (first, then):
+                # The damage is said, or another copy is shown.
+                with (
+                    suppress(Corrupt),
+                    again.map(checkpoint, "part", verify="first") as mapping,
+                ):
+                    assert bytes(mapping.view) == data
+
+
+def test_a_missing_pack_is_said(store: Store, save, noise, place: Path) -> None:
+    checkpoint = save(noise(SIZE), "segment")
+    for pack in place.glob("packs/*"):
+        pack.unlink()
+    with open_store(place) as again:
+        with pytest.raises(Corrupt, match="missing"):
+            again.map(checkpoint, "part")
+        with pytest.raises(Corrupt, match="missing"):
+            again.read(checkpoint, "part")
+        assert not again.verify().ok
+    assert not list(place.glob("holds/*"))
+
+
+def test_a_store_in_memory_gives_copies() -> None:
+    with open_store("memory://") as store, store.draft("session/x") as draft:
+        draft.put("part", bytes(range(256)) * 8000, "segment")
+        checkpoint = draft.commit()
+        with store.map(checkpoint, "part", writable=True, verify="first") as mapping:
+            assert mapping.mapped_bytes == 0
+            mapping.view[0] = 255
+        assert store.read(checkpoint, "part")[0] == 0
+
+
+def test_a_segment_is_mapped_also_where_the_same_bytes_are_stored_otherwise(
+    store: Store, noise
+) -> None:
+    half = noise(600 * PAGE // 2)  # the other half compresses, so that the copies differ
     size = PAGE // 2
     data = b"".join(half[i : i + size].ljust(PAGE, b"-") for i in range(0, len(half), size))
     with store.draft("session/both") as draft:
