@@ -236,17 +236,18 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
 def _verify(library: Library, shown: list[Shown], hold: Hold) -> list[Future[None]]:
     """Check what was mapped, in the files and not in memory that may be written to meanwhile."""
     left = len(shown)
-    lock = threading.Lock()  # a future that is done already calls back in this thread
+    lock = threading.Lock()
 
-    def finished(_: Future[None]) -> None:
+    def look(one: Shown) -> None:
+        # Whoever waited for the last look may count on the hold being over.
         nonlocal left
-        with lock:
-            left -= 1
-            last = not left
-        if last:
-            hold.release()
+        try:
+            one.check(library)
+        finally:
+            with lock:
+                left -= 1
+                last = not left
+            if last:
+                hold.release()
 
-    futures = [workers.background().submit(one.check, library) for one in shown]
-    for future in futures:
-        future.add_done_callback(finished)
-    return futures
+    return [workers.background().submit(look, one) for one in shown]
