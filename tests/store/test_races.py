@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict
-from holdfast.store.collect import _Collector
+from holdfast.store.collect import _Collector, _condemn
 from holdfast.store.local import LocalBackend
 from holdfast.store.opening import open_store
 from holdfast.store.retention import Last
@@ -106,6 +106,23 @@ def test_a_kept_part_is_found_where_a_collector_moved_it(pair: Pair) -> None:
     with anew(pair.ours) as later:
         assert later.read(kept, "data") == data
         assert later.verify(deep=True).ok
+
+
+def test_a_volume_condemned_long_ago_stays_for_those_who_read_what_is_dropped_now(
+    pair: Pair,
+) -> None:
+    """A collector that died between condemning and moving leaves such a volume."""
+    data = content("read", LARGE)
+    saved = save(pair.ours, "state/a", data)
+    (volume,) = pair.theirs._ledger.refresh().live_volumes()
+    pair.theirs._ledger.append(lambda now: _condemn([volume], now))
+    pair.ours.list()  # knows that nothing new may refer to the volume
+    with pair.ours.open(saved, "data") as stream:
+        first = stream.read(1000)
+        pair.theirs.delete(saved)
+        assert pair.theirs.prune().pending_bytes > LARGE
+        assert first + stream.read() == data
+    assert pair.theirs.prune().reclaimed_bytes > LARGE
 
 
 def test_a_stream_goes_on_while_the_log_is_folded_under_it(pair: Pair) -> None:

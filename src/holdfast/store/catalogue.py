@@ -64,6 +64,7 @@ class Catalogue:
 
     seq: int = 0
     last_time: int = 0
+    last_drop: int = 0  # the entry that last dropped checkpoints
     records: dict[bytes, Record] = field(default_factory=dict)
     heads: dict[str, bytes | None] = field(default_factory=dict)
     moves: dict[str, list[HeadMove]] = field(default_factory=dict)
@@ -95,6 +96,7 @@ class Catalogue:
                     record.pinned = record.pinned if entry.pinned is None else entry.pinned
             case Drop():
                 self.others.append(frame)
+                self.last_drop = frame.seq
                 for checkpoint in entry.ids:
                     self.records.pop(checkpoint, None)
             case Relocate():

@@ -160,7 +160,7 @@ class _Collector:
             if not volume.is_pack or volume.name in live:
                 continue
             if volume.name in now.condemned:
-                given_up = max([now.condemned[volume.name], *_moved_at(now, volume.name)])
+                given_up = _given_up(now, volume.name)
                 if given_up <= seq and (oldest is None or oldest >= given_up):
                     freed += ledger.backend.delete(volume.name)
                 else:
@@ -344,5 +344,8 @@ def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
     return True
 
 
-def _moved_at(now: Catalogue, volume: bytes) -> list[int]:
-    return [seq for seq, _ in now.relocations.get(volume, ())]
+def _given_up(now: Catalogue, volume: bytes) -> int:
+    """The entry from which on nobody looks for anything in a condemned volume that is not live."""
+    moved = [seq for seq, _ in now.relocations.get(volume, ())]
+    # What was not moved died with its last checkpoint, which may have been after it was condemned.
+    return max(now.condemned[volume], *(moved or [now.last_drop]))

@@ -44,7 +44,8 @@ class Ledger:
             now = self.catalogue
             if tail.reset:
                 # Other threads go on with the old one until this is complete.
-                now = Catalogue(seq=tail.base)
+                # A snapshot does not say when it was that it dropped something.
+                now = Catalogue(seq=tail.base, last_drop=tail.base)
             inline = [place for frame in tail.remains for place in self._remains(frame)]
             for frame in tail.frames:
                 if frame.seq > max(now.seq, tail.base) + 1:
