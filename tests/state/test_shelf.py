@@ -7,13 +7,16 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.errors import Denied, NotFound
+from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound
 from holdfast.state import StateManager
 from holdfast.store import Store, open_store
 
@@ -169,6 +172,80 @@ def test_two_managers_each_keep_their_own_line(store: Store, tmp_path: Path) -> 
         assert one.state_data == {"who": "one 1"}
         other.rollback()
         assert other.state_data == {"who": "other 1"}
+
+
+def test_a_fork_never_takes_the_place_of_a_session_that_was_undone(store: Store) -> None:
+    manager = StateManager("w", store=store)
+    manager.set_state("k", 1)
+    made = manager.checkpoint()
+    store.undo("state/w")
+    other = StateManager("y", store=store)
+    with pytest.raises(Conflict):
+        other.fork("w")
+    assert [each.id for each in store.list(subject="state/w")] == [made.id]
+    with pytest.raises(NotFound, match="no head") as told:
+        StateManager.load("w", store=store)
+    assert told.value.hint
+    assert store.resolve(made.id).short in told.value.hint
+    store.restore(made.id)
+    assert StateManager.load("w", store=store).state_data == {"k": 1}
+
+
+def test_a_fork_of_a_checkpoint_that_others_deleted(store: Store) -> None:
+    manager = StateManager("s", store=store)
+    manager.set_state("k", 1)
+    store.delete(manager.checkpoint().id)
+    manager.fork("other")
+    assert StateManager.load("other", store=store).state_data == {"k": 1}
+
+
+def _all_at_once(calls: list[Callable[[], object]]) -> list[object]:
+    """What each call gave or raised, all of them begun together."""
+    gate = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> object:
+        gate.wait()
+        try:
+            return call()
+        except HoldfastError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+def test_of_forks_to_one_name_exactly_one_wins(store: Store) -> None:
+    managers = [StateManager(f"from-{n}", store=store) for n in range(4)]
+    for manager in managers:
+        manager.set_state("who", manager.session_id)
+    for round_ in range(5):
+        name = f"to-{round_}"
+        outcomes = _all_at_once([partial(each.fork, name) for each in managers])
+        (won,) = (each for each in outcomes if isinstance(each, StateManager))
+        assert sum(isinstance(each, Conflict) for each in outcomes) == 3
+        assert len(store.list(subject=f"state/{name}")) == 1
+        assert StateManager.load(name, store=store).state_data == won.state_data
+
+
+def test_writers_of_one_session_do_not_stumble_over_each_others_retention(
+    tmp_path: Path,
+) -> None:
+    stores = [open_store(tmp_path / "store") for _ in range(10)]
+    writers = [StateManager("s", store=each, checkpoint_limit=2) for each in stores]
+
+    def write(writer: StateManager) -> list[str]:
+        made = []
+        for _ in range(6):
+            made.append(writer.checkpoint().id)
+            writer.save_state()
+        return made
+
+    outcomes = _all_at_once([partial(write, each) for each in writers])
+    assert [each for each in outcomes if isinstance(each, Exception)] == []
+    assert len({made for each in outcomes if isinstance(each, list) for made in each}) == 60
+    StateManager.load("s", store=stores[0])
+    for each in stores:
+        each.close()
 
 
 WRITER = """

@@ -19,13 +19,21 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model import moment
-from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    Corrupt,
+    HoldfastError,
+    NotFound,
+    Unsupported,
+    from_os_error,
+)
 from holdfast.state import document as documents
 from holdfast.state import durable, lineage, names
 from holdfast.state.document import Document
 from holdfast.state.lineage import StateCheckpoint
 from holdfast.state.lock import PATIENCE, held
-from holdfast.state.place import Clock
+from holdfast.state.place import Clock, no_session
 
 log = logging.getLogger("holdfast.state")
 
@@ -111,9 +119,10 @@ class Directory:
             log.warning("ignored the saved state of %s: %s", self.session_id, error)
             return None
 
-    def exists(self) -> bool:
-        """Is there any file of the session, readable or not?"""
-        return bool(self._stamps(self._names())) or self._state_path().exists()
+    def missing(self) -> HoldfastError:
+        if self._exists(self._names()):
+            return Corrupt(f"no file of the session {self.session_id} can be read")
+        return no_session(self.session_id)
 
     # writing
 
@@ -127,7 +136,7 @@ class Directory:
 
     def create(self, document: Document) -> StateCheckpoint:
         with self._turn() as file_names:
-            if self._stamps(file_names) or self._state_path().exists():
+            if self._exists(file_names):
                 raise Conflict(
                     f"there is a session {self.session_id} in {self.path} already",
                     hint="choose another name, or load it",
@@ -275,8 +284,9 @@ class Directory:
             raise from_os_error(error, "reading a checkpoint") from error
         return documents.from_bytes(data, self.session_id)
 
-    def _state_path(self) -> Path:
-        return self.path / names.state_file(self.session_id)
+    def _exists(self, file_names: list[str]) -> bool:
+        """Is there any file of the session, readable or not?"""
+        return names.state_file(self.session_id) in file_names or bool(self._stamps(file_names))
 
 
 def _signs(path: Path) -> tuple[int, int, int]:

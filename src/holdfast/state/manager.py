@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import home, moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, UsageError
+from holdfast.model.errors import BadInput, NotFound, Unsupported, UsageError
 from holdfast.state import document as documents
 from holdfast.state import lineage, names, registry, values
 from holdfast.state.document import Document
@@ -98,9 +98,7 @@ class StateManager:
         place = _place(session_id, names.check_app(app), directory, store, clock)
         latest, saved = place.latest(), place.saved()
         if latest is None and saved is None:
-            if place.exists():
-                raise Corrupt(f"no file of the session {session_id} can be read")
-            raise NotFound(f"no session {session_id}", hint="StateManager(session_id) begins one")
+            raise place.missing()
         manager = cls(
             session_id,
             app=app,

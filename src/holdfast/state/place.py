@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
+from holdfast.model.errors import HoldfastError, NotFound
 from holdfast.state.document import Document
 from holdfast.state.lineage import StateCheckpoint
 
@@ -54,8 +55,8 @@ class Place(Protocol):
         """Keep a new checkpoint with the content of an earlier one: a rollback."""
         ...
 
-    def exists(self) -> bool:
-        """Is there anything of the session, readable or not?"""
+    def missing(self) -> HoldfastError:
+        """Why there is neither a head nor a saved state to load, and what to do about it."""
         ...
 
     def save(self, document: Document) -> None:
@@ -65,3 +66,7 @@ class Place(Protocol):
     def saved(self) -> Document | None:
         """The saved state, if there is a readable one. Raises Unsupported for a newer version."""
         ...
+
+
+def no_session(session_id: str) -> NotFound:
+    return NotFound(f"no session {session_id}", hint="StateManager(session_id) begins one")

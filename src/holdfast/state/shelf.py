@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Conflict, Corrupt, NotFound
+from holdfast.model.errors import Conflict, Corrupt, HoldfastError, NotFound
 from holdfast.model.subject import Subject
 from holdfast.state import document as documents
 from holdfast.state import lineage
 from holdfast.state.document import UNKNOWN_STAGE, Document
 from holdfast.state.lineage import StateCheckpoint
+from holdfast.state.place import no_session
 
 if TYPE_CHECKING:
     from holdfast.store import Store
+    from holdfast.store.draft import Draft
 
 log = logging.getLogger("holdfast.state")
 
@@ -65,8 +67,14 @@ class Shelf:
         head = self._store.head(self._saved)
         return self._document(head) if head else None
 
-    def exists(self) -> bool:
-        return bool(self._store.head(self.subject) or self._store.head(self._saved))
+    def missing(self) -> HoldfastError:
+        left = next(iter(self._store.list(subject=self.subject, limit=1)), None)
+        if left is None:
+            return no_session(self.session_id)
+        return NotFound(
+            f"the session {self.session_id} has checkpoints, but no head: its first was undone",
+            hint=f"`holdfast restore {left.short}`, or store.restore({left.id!r}), gives it one",
+        )
 
     # writing
 
@@ -74,12 +82,14 @@ class Shelf:
         return self._settle(self._put(self.subject, document, self._parent(document)), limit)
 
     def create(self, document: Document) -> StateCheckpoint:
-        if self.exists():
+        # A subject whose first move was undone has no head, and it exists all the same.
+        if any(self._store.list(subject=each, limit=1) for each in (self.subject, self._saved)):
             raise Conflict(
                 f"there is a session {self.session_id} on this store already",
                 hint="choose another name, or load it",
             )
-        return self._settle(self._put(self.subject, document, document.parent), limit=1)
+        # Nothing is let go of: what comes into being beside it is somebody else's.
+        return self._in_line(self._put(self.subject, document, document.parent, new=True))
 
     def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
         return self._settle(self._store.rollback(self.subject, to=checkpoint.id), limit)
@@ -87,20 +97,35 @@ class Shelf:
     def save(self, document: Document) -> None:
         before = self._store.list(subject=self._saved)
         self._put(self._saved, document, "head", head=document.parent)
-        for old in before:
-            self._store.delete(old)
+        self._let_go(each.id for each in before)
 
     # inside
 
     def _put(
-        self, subject: Subject, document: Document, parent: str | None, **more: str | None
+        self,
+        subject: Subject,
+        document: Document,
+        parent: str | None,
+        *,
+        new: bool = False,
+        **more: str | None,
     ) -> Checkpoint:
         part = {name: getattr(document, name) for name in _KEPT} | more
-        with self._store.draft(
-            subject, parent=parent, reason=document.reason, stage=document.stage
-        ) as draft:
-            draft.put(PART, part, split="structure")
-            return draft.commit()
+
+        def draft(parent: str | None) -> Draft:
+            return self._store.draft(
+                subject, parent=parent, reason=document.reason, stage=document.stage, new=new
+            )
+
+        try:
+            begun = draft(parent)
+        except NotFound:
+            # Somebody let go of the parent. The checkpoint must be taken all the same.
+            log.info("the parent of a checkpoint of %s is gone", self.session_id)
+            begun = draft(None)
+        with begun:
+            begun.put(PART, part, split="structure")
+            return begun.commit()
 
     def _parent(self, document: Document) -> str | None:
         if document.parent is None:
@@ -108,19 +133,27 @@ class Shelf:
         try:
             return self._own(document.parent).id
         except NotFound:
-            # Somebody let go of it. The checkpoint must be taken all the same.
-            log.info("the parent of a checkpoint of %s is gone", self.session_id)
             return None
 
     def _settle(self, made: Checkpoint, limit: int) -> StateCheckpoint:
         """Let go of what is beyond the limit, now that the new one is durable."""
         line = self._line()
         free = [each for each in line.values() if not _is_held(each)]
-        for old in lineage.surplus(_checkpoints(free, line, self.session_id), limit):
-            self._store.delete(old.id)
-            log.debug("removed checkpoint %s of %s", old.id, self.session_id)
+        surplus = lineage.surplus(_checkpoints(free, line, self.session_id), limit)
+        self._let_go(each.id for each in surplus if each.id != made.id)
         log.info("checkpoint %s of %s: %s", made.short, self.session_id, made.reason)
         return _checkpoint(made, line, self.session_id)
+
+    def _let_go(self, ids: Iterable[str]) -> None:
+        """Drop checkpoints. What is new is durable by now, so one that stays is no error."""
+        for each in ids:
+            try:
+                self._store.delete(each)
+                log.debug("removed checkpoint %s of %s", each, self.session_id)
+            except NotFound:
+                log.debug("checkpoint %s of %s was removed already", each, self.session_id)
+            except HoldfastError as error:
+                log.warning("could not remove %s of %s: %s", each, self.session_id, error)
 
     def _line(self) -> dict[str, Checkpoint]:
         """The session's checkpoints by id, newest first."""
