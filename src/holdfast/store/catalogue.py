@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove
@@ -140,6 +141,13 @@ class Catalogue:
         self.moves.setdefault(subject, []).append(move)
 
     # -- questions
+
+    def next_time(self, clock: datetime) -> int:
+        """The time of the next entry: never before the last one's. Raises BadInput at the end of
+        time, where a wrong clock may have put an entry."""
+        time = max(moment.to_micros(clock), self.last_time + 1)
+        moment.from_micros(time)
+        return time
 
     def record(self, checkpoint: bytes) -> Record:
         found = self.records.get(checkpoint)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,7 +17,7 @@ from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store import content, workers
-from holdfast.store.backend import hold_for_writing
+from holdfast.store.backend import Hold, hold_for_writing
 from holdfast.store.catalogue import Catalogue, Record
 from holdfast.store.chunks import MAX_CHUNK, Location
 from holdfast.store.contents import part_chunks
@@ -49,6 +50,20 @@ class _Piece:
     record: PartRecord
     chunks: set[bytes] = field(default_factory=set)
     kept_in: tuple[bytes, ...] = ()  # volumes, for a part taken over as it is
+
+
+class _Usable:
+    """Whether a draft that began at an entry may refer to what it found then."""
+
+    def __init__(self, ledger: Ledger, began: int) -> None:
+        self._ledger = ledger
+        self._began = began
+
+    def __call__(self, place: Location) -> bool:
+        return self.volume(place.volume, self._ledger.catalogue)
+
+    def volume(self, name: bytes, now: Catalogue) -> bool:
+        return now.is_usable(name, self._began)
 
 
 class Draft:
@@ -85,7 +100,11 @@ class Draft:
         except BaseException:
             self._hold.release()
             raise
-        self._sink = Sink(ledger.backend, ledger.library.index, self._usable, self._hold.nonce)
+        index = ledger.library.index
+        self._usable = _Usable(ledger, self._began)
+        self._sink = Sink(ledger.backend, index, self._usable, self._hold.nonce)
+        # A draft that is forgotten must not keep its files and its hold until the process ends.
+        self._give_up = weakref.finalize(self, _give_up, self._sink, self._hold, self._process)
 
     def __enter__(self) -> Draft:
         return self
@@ -128,23 +147,31 @@ class Draft:
             raise
         self._pieces[name] = piece
 
-    def keep(self, name: str, *, of: Record | None = None) -> None:
-        """Take a part over from the parent (or another checkpoint) without giving its bytes."""
+    def keep(self, name: str) -> None:
+        """Take a part over from the parent without giving its bytes."""
         self._check_open()
-        source = of or self._parent
+        source = self._parent
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
-        if of is None and source.foreign:
+        if source.foreign:
             raise Denied(
                 f"{name!r} cannot be kept: the parent was signed by a key that is not known here",
                 hint="import the key with `holdfast key import`, or give the bytes",
             )
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
-        record = self._ledger.part_record(source, name)
+        self._keep([self._ledger.part_record(source, name)], source)
+
+    def keep_all(self, of: Record) -> None:
+        """Take every part over from another checkpoint."""
+        self._check_open()
+        self._keep(self._ledger.part_records(of), of)
+
+    def _keep(self, records: Iterable[PartRecord], source: Record) -> None:
         volumes = self._ledger.catalogue.volumes(source)
-        kept_in = tuple(v for i in record.volumes for v in volumes[i])
-        self._pieces[name] = _Piece(record, kept_in=kept_in)
+        for record in records:
+            kept_in = tuple(v for i in record.volumes for v in volumes[i])
+            self._pieces[record.name] = _Piece(record, kept_in=kept_in)
 
     def commit(self) -> Checkpoint:
         """Make it a checkpoint: durable when this returns, and the head of its subject."""
@@ -158,12 +185,8 @@ class Draft:
 
     def discard(self) -> None:
         """Give up whatever was not committed; may be called twice."""
-        if not self._done:
-            self._done = True
-            if self._process != os.getpid():
-                return  # a fork leaves the draft, whose files are its parent's
-            self._sink.discard()
-            self._hold.release()
+        self._done = True
+        self._give_up()
 
     # -- parts
 
@@ -275,7 +298,7 @@ class Draft:
         self._sink.finish()
         inline = self._sink.inline
         before = now.heads.get(str(self._subject))
-        time = max(moment.to_micros(moment.now()), now.last_time + 1)
+        time = now.next_time(moment.now())
         parents = () if self._parent is None else (self._parent.commit.id,)
         commit = Commit(
             id=checkpoint,
@@ -343,20 +366,25 @@ class Draft:
         for chunk, place in self._sink.unusable():
             self._sink.rescue(chunk, library.read(place))
         for piece in self._pieces.values():
-            if any(not self._volume_usable(name, now) for name in piece.kept_in):
+            if any(not self._usable.volume(name, now) for name in piece.kept_in):
                 piece.chunks = set(part_chunks(library, piece.record))
                 piece.kept_in = ()
                 self._sink.refer(piece.chunks, library.get)
 
-    def _usable(self, place: Location) -> bool:
-        return self._volume_usable(place.volume, self._ledger.catalogue)
-
-    def _volume_usable(self, volume: bytes, now: Catalogue) -> bool:
-        return now.is_usable(volume, self._began)
-
     def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise UsageError(
+                "a draft belongs to the process that began it", hint="begin one after the fork"
+            )
         if self._done:
             raise UsageError("this draft is finished", hint="begin a new one with store.draft()")
+
+
+def _give_up(sink: Sink, hold: Hold, process: int) -> None:
+    """Remove what a draft left; in a forked child those files are the parent's."""
+    if process == os.getpid():
+        sink.discard()
+        hold.release()
 
 
 def _check_texts(reason: str, stage: str | None, tags: Mapping[str, str]) -> None:

@@ -28,6 +28,7 @@ UNSIGNED = bytes(ID_SIZE)
 NO_MAC = bytes(32)
 _SIGNING = "holdfast store v1 signing"
 _KEY_ID = "holdfast store v1 key id"
+_KEY_FILE = 4096  # bytes; whatever has more is no key file
 _YOUNG = 300.0  # seconds after which any file system has written a name back
 
 
@@ -127,7 +128,8 @@ def _imported(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Key:
     try:
-        return Key.from_text(path.read_text("ascii"))
+        with path.open("rb") as file:
+            return Key.from_text(file.read(_KEY_FILE).decode("ascii"))
     except OSError as error:
         raise from_os_error(error, "reading a key") from error
     except (UnicodeDecodeError, BadInput):

@@ -231,6 +231,9 @@ class LocalBackend:
         with _Saying("looking at the disk"):
             return shutil.disk_usage(self.root).free
 
+    def reopened(self) -> LocalBackend:
+        return LocalBackend(self.root, create=False, disk=self.disk)
+
     def close(self) -> None:
         with self._lock:
             for fd in self._files.values():

@@ -179,6 +179,12 @@ class MemoryBackend:
     def free_bytes(self) -> int | None:
         return None
 
+    def reopened(self) -> MemoryBackend:
+        """A store of the child's own, with what was in the parent's when they parted."""
+        copy = MemoryBackend()
+        copy.__dict__.update(self.__dict__, _lock=threading.Lock(), _holds=set())
+        return copy
+
     def close(self) -> None:
         """Nothing to close; the content goes with the object."""
 

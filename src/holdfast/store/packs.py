@@ -95,7 +95,11 @@ class _OpenPack:
     def __init__(self, backend: Backend, nonce: bytes) -> None:
         self.name = nonce + secrets.token_bytes(8)
         self.file: PackFile = backend.create_pack(self.name)
-        self.file.write_at(0, pack_head(self.name))
+        try:
+            self.file.write_at(0, pack_head(self.name))
+        except BaseException:
+            self.file.discard()
+            raise
         self.end = BLOCK
         self.rows: list[tuple[bytes, Location, bytes]] = []
         self.writing = 0

@@ -78,6 +78,8 @@ class LocalLog:
             except FileNotFoundError:
                 # A collector replaced segments by a snapshot between listing and opening.
                 self._position = _Position()
+                if not self._folder.is_dir():
+                    raise
         raise Conflict("the log changes faster than it can be read", hint="try again")
 
     def append(self, signed: Signed) -> Frame:

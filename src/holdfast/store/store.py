@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,18 @@ class Store:
     """Checkpoints of any number of subjects, in one place."""
 
     def __init__(self, backend: Backend, keyring: Keyring) -> None:
-        self._ledger = Ledger(backend, keyring)
+        self._own_ledger = Ledger(backend, keyring)
+        self._process = os.getpid()
+
+    @property
+    def _ledger(self) -> Ledger:
+        if self._process != os.getpid():
+            # In a forked child: a thread of the parent may have held a lock, or have been in the
+            # middle of something.
+            old = self._own_ledger
+            self._own_ledger = Ledger(old.backend.reopened(), old.keyring)
+            self._process = os.getpid()
+        return self._own_ledger
 
     @property
     def url(self) -> str:
@@ -343,8 +355,7 @@ class Store:
             verb=verb,
             rollback_of=rollback_of,
         ) as draft:
-            for part in self._ledger.part_records(source):
-                draft.keep(part.name, of=source)
+            draft.keep_all(source)
             return draft.commit()
 
     # -- labels
@@ -460,7 +471,7 @@ def _subject(subject: Subject | str) -> Subject:
 
 
 def _tick(now: Catalogue) -> int:
-    return max(moment.to_micros(moment.now()), now.last_time + 1)
+    return now.next_time(moment.now())
 
 
 def _check_trust(record: Record, trust: bool) -> None:
