@@ -67,3 +67,12 @@ def test_the_first_time_is_the_clocks() -> None:
     clock = datetime(2026, 1, 1, tzinfo=UTC)
     assert moment.after(None, clock) == clock
     assert moment.after(clock, clock) == clock + TICK
+
+
+def test_after_the_last_moment_there_is_none() -> None:
+    end = datetime.max.replace(tzinfo=UTC)
+    assert moment.after(end - TICK, end) == end
+    assert moment.after(end - TICK, end - TICK) == end
+    with pytest.raises(BadInput, match="9999-12-31") as told:
+        moment.after(end, end)
+    assert told.value.hint

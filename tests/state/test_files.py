@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import resource
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -210,7 +213,8 @@ def test_a_half_written_file_is_ignored_with_a_warning(
     assert good.path
     # As an older program would leave it that did not write beside and rename:
     torn = tmp_path / "s_checkpoint_20300101_000000_000000.json"
-    torn.write_bytes(good.path.read_bytes()[:size])
+    good_bytes = good.path.read_bytes()
+    torn.write_bytes(good_bytes[:size])
     with caplog.at_level(logging.WARNING):
         assert manager.list_checkpoints() == [good]
         assert torn.name in caplog.text
@@ -219,12 +223,15 @@ def test_a_half_written_file_is_ignored_with_a_warning(
         assert torn.name in caplog.text
     with pytest.raises(Corrupt):
         manager.rollback("20300101_000000_000000")
-    # It is neither counted nor overwritten nor removed, and time goes on behind it.
+    # It is neither counted nor overwritten nor removed, whatever the time in its name.
     manager.checkpoint_limit = 2
     later = manager.checkpoint()
-    assert later.id == "20300101_000000_000001"
+    assert later.id < "20300101_000000_000000"
     assert manager.list_checkpoints() == [later, good]
-    assert torn.exists()
+    there = datetime(2030, 1, 1, tzinfo=UTC)
+    again = StateManager.load("s", directory=tmp_path, clock=lambda: there).checkpoint()
+    assert again.id == "20300101_000000_000001"
+    assert torn.read_bytes() == good_bytes[:size]
 
 
 def test_a_warning_about_a_file_comes_once(
@@ -236,6 +243,109 @@ def test_a_warning_about_a_file_comes_once(
         manager.checkpoint()
         manager.list_checkpoints()
     assert caplog.text.count("ignored") == 1
+
+
+def _make_unreadable(path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path.name)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                monkeypatch.chdir(path.parent)  # the whole path can be too long for a socket
+                listener.bind(path.name)
+        case "denied":
+            path.write_bytes(b"{}")
+            path.chmod(0)
+            if os.geteuid() == 0:  # to whom no mode is an obstacle
+                really = os.open
+
+                def refuse(at: Path, *more: Any) -> int:
+                    if Path(at) == path:
+                        raise PermissionError(errno.EACCES, "Permission denied", str(at))
+                    return really(at, *more)
+
+                monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("stamp", ["20200101_000000_000000", "20300101_000000_000000", None])
+@pytest.mark.parametrize("kind", ["fifo", "directory", "loop", "socket", "denied"])
+def test_what_is_no_readable_file_is_ignored_with_a_warning(
+    tmp_path: Path,
+    kind: str,
+    stamp: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    odd = tmp_path / (f"s_checkpoint_{stamp}.json" if stamp else "s.json")
+    _make_unreadable(odd, kind, monkeypatch)
+    manager = StateManager("s", directory=tmp_path, checkpoint_limit=2)
+    with pytest.raises(Corrupt):
+        StateManager.load("s", directory=tmp_path)
+    made = []
+    for step in (1, 2, 3):
+        manager.set_state("step", step)
+        made.append(manager.checkpoint())
+    assert manager.list_checkpoints() == [made[2], made[1]]
+    assert StateManager.load("s", directory=tmp_path).state_data == {"step": 3}
+    manager.rollback()
+    assert manager.state_data == {"step": 2}
+    assert "ignored" in caplog.text
+    assert os.path.lexists(odd)
+    with pytest.raises(Conflict):
+        StateManager("other", directory=tmp_path).fork("s")
+    if stamp:
+        with pytest.raises((Corrupt, Denied)):
+            manager.rollback(stamp)
+
+
+def test_a_file_that_becomes_readable_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    path = manager.checkpoint().path
+    assert path
+    data = path.read_bytes()
+    path.unlink()
+    with monkeypatch.context() as patch:
+        _make_unreadable(path, "denied", patch)
+        assert manager.list_checkpoints() == []
+    path.chmod(0o600)
+    path.write_bytes(data)
+    assert len(manager.list_checkpoints()) == 1
+
+
+END = datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("stamp", ["99991231_235959_999999", "99991231_235959_999998"])
+def test_a_stray_file_at_the_end_of_time_stops_nothing(tmp_path: Path, stamp: str) -> None:
+    stray = tmp_path / f"s_checkpoint_{stamp}.json"
+    stray.write_bytes(b"garbage")
+    manager = StateManager("s", directory=tmp_path, clock=lambda: NOON)
+    first, second = manager.checkpoint(), manager.checkpoint()
+    manager.save_state()
+    assert manager.list_checkpoints() == [second, first]
+    assert first.time == NOON
+    assert stray.read_bytes() == b"garbage"
+
+
+def test_nothing_comes_after_the_end_of_time(tmp_path: Path) -> None:
+    manager = StateManager("s", directory=tmp_path, clock=lambda: END)
+    made = manager.checkpoint()
+    assert made.time == END
+    for write in (manager.checkpoint, manager.save_state, lambda: manager.rollback(made.id)):
+        with pytest.raises(BadInput, match="no time comes after") as told:
+            write()
+        assert told.value.hint
+    assert manager.list_checkpoints() == [made]
+    assert made.path
+    made.path.unlink()
+    assert StateManager("s", directory=tmp_path).checkpoint().time < END
 
 
 def test_a_torn_saved_state_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

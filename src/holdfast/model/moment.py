@@ -15,8 +15,19 @@ def now() -> datetime:
 
 
 def after(last: datetime | None, clock: datetime) -> datetime:
-    """The clock's time, or last + 1 microsecond when the clock stands still or stepped back."""
-    return clock if last is None or clock > last else last + _TICK
+    """The clock's time, or last + 1 microsecond when the clock stands still or stepped back.
+
+    Raises BadInput when `last` is the last moment that can be written.
+    """
+    if last is None or clock > last:
+        return clock
+    try:
+        return last + _TICK
+    except OverflowError:
+        raise BadInput(
+            f"no time comes after {to_text(last)}",
+            hint="something is dated at the end of time: set the clock right and remove that",
+        ) from None
 
 
 def to_text(time: datetime) -> str:

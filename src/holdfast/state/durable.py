@@ -1,14 +1,39 @@
-"""Durable writes: a file is there whole, for good, or not at all."""
+"""Durable writes: a file is there whole, for good, or not at all. And reads that never hang."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from pathlib import Path
+
+from holdfast.model.errors import Corrupt
 
 log = logging.getLogger("holdfast.state")
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# Without waiting: to open a FIFO would wait for its writer, perhaps for ever.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def read(path: Path) -> tuple[bytes, os.stat_result]:
+    """What is in a file, and its signs. Raises OSError; Corrupt for what is no regular file."""
+    try:
+        opened = os.open(path, _READ)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle; a socket
+            raise Corrupt(f"not a regular file: {error.strerror}") from None
+        raise
+    try:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise Corrupt("not a regular file")
+        with open(opened, "rb", buffering=0, closefd=False) as stream:
+            return stream.readall(), found
+    finally:
+        os.close(opened)
 
 
 def write(final: Path, data: bytes, unfinished: Path) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,6 +24,7 @@ from holdfast.model.errors import (
     BadInput,
     Conflict,
     Corrupt,
+    Denied,
     HoldfastError,
     NotFound,
     Unsupported,
@@ -37,13 +39,17 @@ from holdfast.state.place import Clock, no_session
 
 log = logging.getLogger("holdfast.state")
 
+_Signs: TypeAlias = tuple[int, int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What a file was found to be, and by which signs it is the same file still."""
 
-    signs: tuple[int, int, int]
+    signs: _Signs
     checkpoint: StateCheckpoint | None
+    # A newer version's checkpoint cannot be read here, and it is one all the same.
+    real: bool = True
 
 
 class Directory:
@@ -94,7 +100,7 @@ class Directory:
         found = self._load(names.checkpoint_file(self.session_id, checkpoint_id))
         if found is None:
             raise NotFound(f"no checkpoint {checkpoint_id!r} of {self.session_id}")
-        return found
+        return found[0]
 
     def head(self) -> StateCheckpoint | None:
         # Every move of the head writes a file, so the newest file is the head.
@@ -104,20 +110,21 @@ class Directory:
         for stamp in sorted(self._stamps(self._names()), reverse=True):
             name = names.checkpoint_file(self.session_id, stamp)
             try:
-                document = self._load(name)
-            except Corrupt as error:
+                found = self._load(name)
+            except (Corrupt, Denied) as error:
                 log.warning("ignored %s: %s", self.path / name, error)
                 continue
-            if document is not None:
-                return self._remember(name, stamp, document), document
+            if found is not None:
+                return self._remember(name, stamp, *found), found[0]
         return None
 
     def saved(self) -> Document | None:
         try:
-            return self._load(names.state_file(self.session_id))
-        except Corrupt as error:
+            found = self._load(names.state_file(self.session_id))
+        except (Corrupt, Denied) as error:
             log.warning("ignored the saved state of %s: %s", self.session_id, error)
             return None
+        return found[0] if found else None
 
     def missing(self) -> HoldfastError:
         if self._exists(self._names()):
@@ -183,10 +190,26 @@ class Directory:
             raise from_os_error(error, f"writing the session {self.session_id}") from error
 
     def _time(self, file_names: list[str]) -> datetime:
-        """The clock's time, but later than every file of the session, readable or not."""
-        newest = max(self._stamps(file_names), default="")  # stamps sort as times do
-        past = [each for each in (names.time_of(newest), self._saved_time()) if each]
-        return moment.after(max(past, default=None), self._clock())
+        """The clock's time, but later than every checkpoint and the saved state.
+
+        What is damaged does not count: a stray file must not push time to its end. Its name is
+        passed over all the same, so that it is not replaced. Raises BadInput at the end of time.
+        """
+        taken = set(self._stamps(file_names))
+        newest = (
+            names.time_of(stamp) for stamp in sorted(taken, reverse=True) if self._is_real(stamp)
+        )
+        past = [each for each in (next(newest, None), self._saved_time()) if each]
+        time = moment.after(max(past, default=None), self._clock())
+        while names.stamp(time) in taken:
+            time = moment.after(time, time)
+        return time
+
+    def _is_real(self, stamp: str) -> bool:
+        if self._look(stamp):
+            return True
+        seen = self._seen.get(names.checkpoint_file(self.session_id, stamp))
+        return seen is not None and seen.real
 
     def _saved_time(self) -> datetime | None:
         try:
@@ -203,7 +226,7 @@ class Directory:
         stamp = names.stamp(when)
         name = names.checkpoint_file(self.session_id, stamp)
         self._write(name, document)
-        made = self._remember(name, stamp, document)
+        made = self._remember(name, stamp, document, _signs((self.path / name).stat()))
         log.info("checkpoint %s of %s: %s", stamp, self.session_id, document.reason)
         for old in lineage.surplus([made, *present], limit):
             # The new one is durable. An old one that stays is untidy, not an error.
@@ -240,24 +263,29 @@ class Directory:
         """What the file of that stamp is; None, with one warning, when it cannot be read."""
         name = names.checkpoint_file(self.session_id, stamp)
         try:
-            signs = _signs(self.path / name)
+            signs = self._signs_of(name)
+            seen = self._seen.get(name)
+            if seen is None or seen.signs != signs:
+                found = self._load(name)
+                return self._remember(name, stamp, *found) if found else None
         except FileNotFoundError:
             return None  # somebody else let go of it since the directory was read
-        seen = self._seen.get(name)
-        if seen is None or seen.signs != signs:
-            try:
-                document = self._load(name)
-            except (Corrupt, Unsupported) as error:
-                log.warning("ignored %s: %s", self.path / name, error)
-                document = None
-            if document is not None:
-                return self._remember(name, stamp, document)
-            seen = self._seen[name] = _Seen(signs, None)
+        except (Corrupt, Denied, Unsupported) as error:
+            log.warning("ignored %s: %s", self.path / name, error)
+            seen = self._seen[name] = _Seen(signs, None, isinstance(error, Unsupported))
         return seen.checkpoint
 
-    def _remember(self, name: str, stamp: str, document: Document) -> StateCheckpoint:
-        path = self.path / name
-        signs = _signs(path)
+    def _signs_of(self, name: str) -> _Signs:
+        try:
+            return _signs((self.path / name).stat())
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return _signs((self.path / name).lstat())  # links in a circle
+
+    def _remember(
+        self, name: str, stamp: str, document: Document, signs: _Signs
+    ) -> StateCheckpoint:
         taken = names.time_of(stamp)
         if taken is None:
             raise BadInput(f"not a stamp: {stamp!r}")
@@ -269,26 +297,26 @@ class Directory:
             stage=document.stage,
             parent=document.parent,
             rollback_of=document.rollback_of,
-            path=path,
+            path=self.path / name,
             size_bytes=signs[0],
         )
         self._seen[name] = _Seen(signs, made)
         return made
 
-    def _load(self, name: str) -> Document | None:
+    def _load(self, name: str) -> tuple[Document, _Signs] | None:
         try:
-            data = (self.path / name).read_bytes()
+            data, found = durable.read(self.path / name)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise from_os_error(error, "reading a checkpoint") from error
-        return documents.from_bytes(data, self.session_id)
+        return documents.from_bytes(data, self.session_id), _signs(found)
 
     def _exists(self, file_names: list[str]) -> bool:
         """Is there any file of the session, readable or not?"""
         return names.state_file(self.session_id) in file_names or bool(self._stamps(file_names))
 
 
-def _signs(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def _signs(found: os.stat_result) -> _Signs:
+    # The time of its last chmod, too: what was unreadable may be readable now.
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino

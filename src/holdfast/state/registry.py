@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.model.errors import Corrupt
 from holdfast.model.home import home as default_home
+from holdfast.state import durable
 
 log = logging.getLogger("holdfast.state")
 
@@ -28,18 +30,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 def note(directory: Path, home: Path | None = None) -> None:
     """Remember a directory. What goes wrong is logged."""
     text = os.fspath(directory.absolute())
-    folder = _folder(home)
     name = hashlib.sha256(os.fsencode(text)).hexdigest()[:32] + ".json"
-    if (folder / name).exists():
-        return
-    unfinished = folder / f".{name}.{os.getpid()}.tmp"
     try:
+        folder = _folder(home)
+        if (folder / name).exists():
+            return
+        unfinished = folder / f".{name}.{os.getpid()}.tmp"
         data = msgspec.json.encode(Entry(directory=text))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished.write_bytes(data)
         unfinished.rename(folder / name)
-    except (OSError, UnicodeEncodeError) as error:
-        log.warning("could not note %s in %s: %s", directory, folder, error)
+    except (OSError, UnicodeEncodeError, RuntimeError) as error:  # RuntimeError: nobody's home
+        log.warning("could not note %s in the registry: %s", directory, error)
 
 
 def directories(home: Path | None = None) -> list[Path]:
@@ -47,11 +49,11 @@ def directories(home: Path | None = None) -> list[Path]:
     found = set()
     for file in _folder(home).glob("*.json"):
         try:
-            entry = msgspec.json.decode(file.read_bytes(), type=Entry)
-        except (OSError, msgspec.MsgspecError) as error:
+            entry = msgspec.json.decode(durable.read(file)[0], type=Entry)
+        except (OSError, Corrupt, msgspec.MsgspecError, RecursionError) as error:
             log.warning("ignored %s: %s", file, error)
             continue
-        if os.path.isdir(entry.directory):
+        if "\0" not in entry.directory and os.path.isdir(entry.directory):
             found.add(Path(entry.directory))
     return sorted(found)
 
