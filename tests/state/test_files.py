@@ -521,3 +521,54 @@ def test_two_managers_each_keep_their_own_line(tmp_path: Path) -> None:
     assert one.state_data == {"who": "one 1"}
     other.rollback()
     assert other.state_data == {"who": "other 1"}
+
+
+@pytest.mark.parametrize(
+    "directory",
+    ["a\0b", "x" * 300, "x/" * 3000, "half \ud800", "~there-is-no-such-user/x", "/dev/null/x"],
+)
+def test_a_directory_that_cannot_be(directory: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        StateManager("s", directory=directory)
+    with pytest.raises(BadInput):
+        StateManager.load("s", directory=directory)
+    manager = StateManager("s", directory=tmp_path)
+    with pytest.raises(BadInput):
+        manager.checkpoint_dir = directory
+    assert manager.checkpoint_dir == tmp_path
+
+
+def test_a_directory_whose_parent_may_not_be_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(Denied):
+        StateManager("s", directory=tmp_path / "shut" / "in")
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOLDFAST_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    for app in ("holdfast", "edi"):
+        with pytest.raises(BadInput, match="home directory") as told:
+            StateManager("s", app=app)
+        assert told.value.hint
+
+
+def test_without_a_home_a_directory_still_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HOLDFAST_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    manager = StateManager("s", directory=tmp_path)
+    made = manager.checkpoint()
+    assert manager.list_checkpoints() == [made]

@@ -358,3 +358,20 @@ def test_one_place_at_a_time(kept: dict[str, Any], tmp_path: Path) -> None:
             manager.checkpoint_dir = tmp_path
     else:
         assert manager.checkpoint_dir == kept["directory"]
+
+
+@pytest.mark.parametrize("what", ["reason", "current_stage", "parent_session"])
+def test_half_a_character_is_refused(kept: dict[str, Any], what: str) -> None:
+    manager = StateManager("s", **kept)
+    reason = "manual"
+    if what == "reason":
+        reason = "half \ud800"
+    else:
+        manager.set_state(what, "half \ud800")
+        with pytest.raises(BadInput):
+            manager.save_state()
+        with pytest.raises(BadInput):
+            manager.fork("other")
+    with pytest.raises(BadInput):
+        manager.checkpoint(reason)
+    assert manager.list_checkpoints() == []

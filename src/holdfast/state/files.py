@@ -8,6 +8,7 @@ except by being replaced whole.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -71,16 +72,16 @@ class Directory:
 
     def make(self) -> None:
         """Create the directory, private to its user, with its parents."""
-        missing = [self.path, *self.path.parents]
-        missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
         try:
+            missing = [self.path, *self.path.parents]
+            missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
             for each in reversed(missing):
                 each.mkdir(mode=0o700, exist_ok=True)
                 durable.sync_directory(each.parent)
             if not self.path.is_dir():
                 raise BadInput(f"not a directory: {self.path}")
         except OSError as error:
-            raise from_os_error(error, "making the directory for checkpoints") from error
+            raise _told(error, "making the directory for checkpoints") from error
 
     # reading
 
@@ -246,7 +247,7 @@ class Directory:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise from_os_error(error, "reading the directory of checkpoints") from error
+            raise _told(error, "reading the directory of checkpoints") from error
 
     def _stamps(self, file_names: list[str]) -> list[str]:
         found = (names.stamp_in(name, self.session_id) for name in file_names)
@@ -315,6 +316,13 @@ class Directory:
     def _exists(self, file_names: list[str]) -> bool:
         """Is there any file of the session, readable or not?"""
         return names.state_file(self.session_id) in file_names or bool(self._stamps(file_names))
+
+
+def _told(error: OSError, doing: str) -> HoldfastError:
+    """An error about the directory that somebody chose."""
+    if error.errno in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP):
+        return BadInput(f"{doing}: {error.strerror} ({error.filename})")
+    return from_os_error(error, doing)
 
 
 def _signs(found: os.stat_result) -> _Signs:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model import home, moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, NotFound, Unsupported, UsageError
+from holdfast.model.errors import BadInput, NotFound, Unsupported, UsageError, from_os_error
 from holdfast.state import document as documents
 from holdfast.state import lineage, names, registry, values
 from holdfast.state.document import Document
@@ -257,10 +257,14 @@ class StateManager:
         parent_session = self.parent_session or self.state_data.get("parent_session")
         if not isinstance(parent_session, str | None):
             raise BadInput(f"parent_session: a session id is text, not {parent_session!r}")
+        stage = _stage(self.state_data.get("current_stage"))
+        _check_text("the reason", reason)
+        _check_text("the stage", stage)
+        _check_text("parent_session", parent_session or "")
         return documents.new(
             session_id=self.session_id,
             reason=reason,
-            stage=_stage(self.state_data.get("current_stage")),
+            stage=stage,
             state_info=state_info,
             parent_session=parent_session,
             parent=parent,
@@ -311,10 +315,32 @@ def _place(
         if directory is not None:
             raise UsageError("a state is kept on a store or in a directory, not in both")
         return Shelf(store, session_id)
-    if directory is not None:
-        path = Path(directory).expanduser()
-    elif app == APP:
-        path = home.home() / "sessions"
-    else:
-        path = Path.home() / f".{app}" / "sessions"
-    return Directory(path.absolute(), session_id, clock)
+    return Directory(_path(app, directory), session_id, clock)
+
+
+def _path(app: str, directory: str | os.PathLike[str] | None) -> Path:
+    try:
+        if directory is not None:
+            path = Path(directory).expanduser()
+        elif app == APP:
+            path = home.home() / "sessions"
+        else:
+            path = Path.home() / f".{app}" / "sessions"
+        path = path.absolute()
+        if b"\0" in os.fsencode(path):
+            raise BadInput(f"no directory can be called {str(path)!r}")
+    except RuntimeError as error:  # ~nobody, or a user without a home
+        hint = "give directory=, or set HOME"
+        raise BadInput(f"no directory for the state: {error}", hint=hint) from None
+    except UnicodeEncodeError:
+        raise BadInput(f"no directory can be called {directory!r}") from None
+    except OSError as error:  # there is no working directory any more
+        raise from_os_error(error, "finding the directory for checkpoints") from error
+    return path
+
+
+def _check_text(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{what} holds half a character (a lone surrogate): {text!r}") from None
