@@ -18,11 +18,13 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.grouping import shared_groups
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.pickler import Attempt, Scope, Surroundings, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.proof import Living, failures
-from holdfast.session.worker.runner import type_name
+from holdfast.session.worker.reasons import reason_of, secret_texts
+from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
 
@@ -56,7 +58,8 @@ class Capture:
         self._namespace = namespace
         self._cells = cells
         self._found: Inventory = inventory.take(namespace, codes, definitions)
-        self._around = Surroundings(namespace, codes, self._found.labels, limit)
+        known = secret_texts(namespace)
+        self._around = Surroundings(namespace, codes, self._found.labels, limit, known)
         self._kept = Kept(cells)
         self._records: list[Record] = []
         self._items: dict[str, ItemReport] = {}
@@ -97,8 +100,8 @@ class Capture:
         units: list[Unit] = []
         for name in self._found.values:
             value = self._namespace[name]
-            if isinstance(value, Placeholder):
-                self._placeholder(name, value)
+            if issubclass(type(value), Placeholder):
+                self._placeholder(name, value)  # type: ignore[arg-type]  # just looked at
             elif secret(name, value):
                 self._secret(name)
             else:
@@ -122,7 +125,8 @@ class Capture:
         """Those that can be read back; the others go to a lower tier, with the reason."""
         unsure = [index for index, (_, attempt) in enumerate(attempts) if attempt.pickler.unsure]
         living = Living(self._namespace, self._around.codes, self._found.objects)
-        found = failures([attempts[index][1].data for index in unsure], living)
+        known = self._around.known
+        found = failures([attempts[index][1].data for index in unsure], living, known)
         reasons = {unsure[index]: reason for index, reason in found.items()}
         for index, reason in reasons.items():
             self._lower(attempts[index][0], f"it cannot be read back: {reason}")
@@ -156,8 +160,10 @@ class Capture:
             hidden = self._found.hidden if defined else {}
             if hidden or attempt.suspect:
                 attempt = pickle_record(values, self._around, hidden)
-        except Exception as error:  # noqa: BLE001  # user code: any of it may fail in any way
-            return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
+            return reason_of(error, self._around.known)
         return attempt
 
     def _record(
@@ -194,7 +200,12 @@ class Capture:
         if kind + ":" == DEFINITION:
             self._found.notes.setdefault(name, []).append(f"only its source is kept: {reason}")
             return
-        record = tiers.lower_tier(unit.member, unit.value, reason, self._around.limit)
+        try:
+            record = tiers.lower_tier(unit.member, unit.value, reason, self._around.limit)
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001  # a subclass of `str` or `dict` is user code as well
+            record = tiers.placeholder(unit.member, unit.value, reason)
         if suspect(record.data):
             # The lower tiers cannot leave out one entry of many.
             record = Record(
@@ -244,7 +255,7 @@ class Capture:
         self._items[name] = ItemReport(
             name=name,
             outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
-            reason=reason,
+            reason=clean(reason),
             tier=tier,
             size_bytes=size_bytes,
         )

@@ -26,6 +26,10 @@ class Channel:
         self._decoder = FrameDecoder()
         self._arrived: deque[bytes] = deque()
 
+    def close(self) -> None:
+        """Leave the socket to the process that it belongs to."""
+        self._control.close()
+
     def receive(self) -> HostMessage | None:
         """The next message, or None when the host is gone."""
         while not self._arrived:

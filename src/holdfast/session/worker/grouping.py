@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
+from holdfast.session.worker.runner import type_module
+
 # Two records may each hold such an object: nobody can tell one from its equal twin, or it
 # is found again by its name. A tuple is only as changeable as what is inside it, which the
 # memo lists by itself.
@@ -27,12 +29,13 @@ _UNCHANGING = {
 def changeable(obj: object, references: set[int]) -> bool:
     """Whether sharing this object can be noticed. `references` are ids pickled by reference."""
     kind = type(obj)
-    if kind in _UNCHANGING or isinstance(obj, (type, enum.Enum)):
+    if kind in _UNCHANGING or issubclass(kind, (type, enum.Enum)):
         return False
     if kind is FunctionType and id(obj) in references:
         return False
     # numpy has one object per plain dtype, in every array.
-    return not (kind.__module__.startswith("numpy") and kind.__name__.endswith(("dtype", "DType")))
+    numpy = type_module(kind).startswith("numpy")
+    return not (numpy and kind.__name__.endswith(("dtype", "DType")))
 
 
 # What a pickler met: id -> (number, object). It keeps the objects alive, so ids stay theirs.

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 _ID = struct.Struct("=Q")
 
 
+class Interrupted(KeyboardInterrupt):
+    """The host's interrupt of a capture or a restore; what user code raises is never this."""
+
+
 class Interrupts:
     """The host writes the execution's id to a shared page and then sends SIGINT."""
 
@@ -19,6 +23,8 @@ class Interrupts:
         self._running = 0
         self._shields = 0
         self._pending = False
+        self._raises: type[KeyboardInterrupt] = KeyboardInterrupt
+        self._came = False
 
     def install(self) -> None:
         signal.signal(signal.SIGINT, self._on_signal)
@@ -37,6 +43,23 @@ class Interrupts:
             self._pending = False
 
     @contextmanager
+    def working(self, request_id: int) -> Iterator[None]:
+        """As `running`, for a capture or a restore: the interrupt raises Interrupted.
+
+        It also does when the interrupt came before the block, or when user code swallowed it.
+        """
+        self._raises, self._came = Interrupted, False
+        try:
+            with self.running(request_id):
+                if self._wanted() == request_id:
+                    raise Interrupted("interrupted")
+                yield
+                if self._came:
+                    raise Interrupted("interrupted")
+        finally:
+            self._raises = KeyboardInterrupt
+
+    @contextmanager
     def shielded(self) -> Iterator[None]:
         """An interrupt that comes in this block is raised when the block ends."""
         self._shields += 1
@@ -46,13 +69,17 @@ class Interrupts:
             self._shields -= 1
         if self._pending and not self._shields:
             self._pending = False
-            raise KeyboardInterrupt
+            raise self._raises
+
+    def _wanted(self) -> int:
+        (wanted,) = _ID.unpack_from(self._page, 0)
+        return int(wanted)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        (wanted,) = _ID.unpack_from(self._page, 0)
-        if not self._running or wanted != self._running:
+        if not self._running or self._wanted() != self._running:
             return  # it was meant for an execution that has ended
+        self._came = True
         if self._shields:
             self._pending = True
             return
-        raise KeyboardInterrupt
+        raise self._raises

@@ -11,7 +11,10 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session.layout import Definition, Import
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Event
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.pickler import function_state
+from holdfast.session.worker.reasons import reason_of
+from holdfast.session.worker.runner import clean, text_of
 from holdfast.session.worker.secrets import secret
 from holdfast.session.worker.states import class_state
 
@@ -43,14 +46,15 @@ def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definition
     modules: dict[str, list[str]] = {}
     bound: dict[int, list[str]] = {}  # classes and functions -> their names
     for name, value in list(namespace.items()):
-        if type(name) is not str:
+        if type(name) is not str or not _is_text(name):
             reason = "its name in the namespace is not text"
-            found.skipped.append(ItemReport(name=repr(name), outcome="skipped", reason=reason))
-        elif name in OWN or (name == "__annotations__" and not value):
+            shown = clean(text_of(name) if type(name) is not str else ascii(name))
+            found.skipped.append(ItemReport(name=shown, outcome="skipped", reason=reason))
+        elif name in OWN or (name == "__annotations__" and type(value) is dict and not value):
             continue
-        elif isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value:
-            modules.setdefault(value.__name__, []).append(name)
-        elif isinstance(value, type) or _own_function(value, namespace):
+        elif (module := _module_name(value)) is not None:
+            modules.setdefault(module, []).append(name)
+        elif issubclass(type(value), type) or _own_function(value, namespace):
             bound.setdefault(id(value), []).append(name)
         else:
             found.values.append(name)
@@ -73,6 +77,21 @@ def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definition
         else:
             found.values.extend(names)
     return found
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written down: a lone surrogate cannot."""
+    return name.isascii() or clean(name) == name
+
+
+def _module_name(value: object) -> str | None:
+    """The name by which a module is imported again. Only the type is asked: no user code runs."""
+    if not issubclass(type(value), ModuleType):
+        return None
+    name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
+    if type(name) is not str or not _is_text(name) or sys.modules.get(name) is not value:
+        return None
+    return name
 
 
 def _own_function(value: object, namespace: dict[str, object]) -> bool:
@@ -103,7 +122,14 @@ def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> 
             cell=site.cell, first=site.first, last=site.last,
         )
     )  # fmt: skip
-    state = class_state(made, event.attributes)
+    try:
+        state = class_state(made, event.attributes)
+    except Interrupted:
+        raise
+    except BaseException as error:  # noqa: BLE001  # its attributes are user code
+        note = f"only its source is kept: {reason_of(error)}"
+        found.notes.setdefault(event.label, []).append(note)
+        return
     if state:
         found.states[event.label] = state
 
@@ -121,11 +147,18 @@ def _add_function(
             qualname=place.qualname, line=place.line, index=place.nth,
         )
     )  # fmt: skip
-    state = function_state(made)
-    if not state:
+    try:
+        state = function_state(made)
+        # A default has no name in the state; its parameter has.
+        parameters = inspect.signature(made, follow_wrapped=False).parameters if state else {}
+    except Interrupted:
+        raise
+    except BaseException as error:  # noqa: BLE001  # its attributes are user code
+        note = f"only its source is kept: {reason_of(error)}"
+        found.notes.setdefault(label, []).append(note)
         return
-    found.states[label] = state
-    # A default has no name in the state; its parameter has.
-    for name, parameter in inspect.signature(made, follow_wrapped=False).parameters.items():
+    if state:
+        found.states[label] = state
+    for name, parameter in parameters.items():
         if secret(name, parameter.default):
             found.hidden[id(parameter.default)] = name

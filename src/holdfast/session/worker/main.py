@@ -28,8 +28,8 @@ from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.definitions import Definitions
-from holdfast.session.worker.interrupts import Interrupts
-from holdfast.session.worker.runner import Runner, describe, flush
+from holdfast.session.worker.interrupts import Interrupted, Interrupts
+from holdfast.session.worker.runner import Runner, clean, describe, flush
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,6 +48,9 @@ class Worker:
         self._definitions = Definitions(self._namespace)
         self._runner = Runner(self._namespace, self._cells, self._definitions)
         self._libc = ctypes.CDLL(None)
+        self._pid = os.getpid()
+        # There is one worker per socket: a fork of it has nothing to say to the host.
+        os.register_at_fork(after_in_child=self._channel.close)
 
     def serve(self) -> None:
         """Answer messages until the host is gone or says so."""
@@ -80,6 +83,7 @@ class Worker:
             self._console.execution_id = 0
         flush()
         self._libc.fflush(None)  # what C code printed belongs to this cell
+        self._end_if_forked()
         self._channel.send(result)
 
     def _checkpoint(self, message: CheckpointMessage) -> None:
@@ -87,17 +91,19 @@ class Worker:
 
         started = time.perf_counter()
         try:
-            capture = Capture(
-                self._namespace,
-                self._cells,
-                self._codes,
-                self._definitions,
-                message.max_item_bytes,
-            )
-            captured = capture.run(self._environment())
+            with self._interrupts.working(message.request_id):
+                capture = Capture(
+                    self._namespace,
+                    self._cells,
+                    self._codes,
+                    self._definitions,
+                    message.max_item_bytes,
+                )
+                captured = capture.run(self._environment())
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
             return
+        self._end_if_forked()
         pause = time.perf_counter() - started
         for name, data in captured.parts.items():
             self._channel.send_part(message.request_id, name, data)
@@ -121,15 +127,16 @@ class Worker:
         cells = self._cells.all()
         events, imports = self._definitions.living(), dict(self._definitions.imports)
         try:
-            restore = Restore(
-                parts,
-                self._namespace,
-                self._cells,
-                self._codes,
-                self._definitions,
-                message.secrets,
-            )
-            items = restore.run()
+            with self._interrupts.working(message.request_id):
+                restore = Restore(
+                    parts,
+                    self._namespace,
+                    self._cells,
+                    self._codes,
+                    self._definitions,
+                    message.secrets,
+                )
+                items = restore.run()
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._namespace.clear()
             self._namespace.update(before)
@@ -138,19 +145,27 @@ class Worker:
             self._definitions.reset(events, imports)
             self._fail(message.request_id, error)
             return
+        self._end_if_forked()
         self._runner.count = restore.environment.execution_count
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
 
     def _fail(self, request_id: int, error: BaseException) -> None:
+        self._end_if_forked()
         described = describe(error, self._cells)
-        self._channel.send(msgspec.structs.replace(described, request_id=request_id))
+        kind = "KeyboardInterrupt" if isinstance(error, Interrupted) else described.error_type
+        self._channel.send(
+            msgspec.structs.replace(described, error_type=kind, request_id=request_id)
+        )
+
+    def _end_if_forked(self) -> None:
+        """A child that the user's code forked ends where that code does."""
+        if os.getpid() != self._pid:
+            os._exit(0)
 
     def _environment(self) -> layout.Environment:
         # Only what is imported already, and without reading anything from disk.
         tops = {name for name in self._definitions.imports if "." not in name}
-        versions = {
-            name: str(getattr(sys.modules.get(name), "__version__", "")) for name in sorted(tops)
-        }
+        versions = {name: _version(name) for name in sorted(tops)}
         created = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
         micros = time.time_ns() // 1000 % 1_000_000
         return layout.Environment(
@@ -161,6 +176,16 @@ class Worker:
             execution_count=self._runner.count,
             libraries={name: version for name, version in versions.items() if version},
         )
+
+
+def _version(module: str) -> str:
+    try:
+        version = getattr(sys.modules.get(module), "__version__", "")
+    except Interrupted:
+        raise
+    except BaseException:  # noqa: BLE001  # a module may look its version up in any way
+        return ""
+    return clean(version) if type(version) is str else ""
 
 
 def main(arguments: list[str]) -> None:

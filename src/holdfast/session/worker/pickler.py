@@ -20,8 +20,10 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.placeholder import Placeholder, describe
-from holdfast.session.worker.runner import type_name
+from holdfast.session.worker.reasons import message_line, secret_texts
+from holdfast.session.worker.runner import type_module, type_name
 from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value, suspect
 
 # `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
@@ -79,6 +81,7 @@ class Surroundings(NamedTuple):
     codes: CodeIndex
     labels: Mapping[int, str]  # id of a class or function -> the label of its definition
     limit: int | None = None
+    known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
 
 
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -104,7 +107,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return special(self, obj)
         if issubclass(kind, type):
             return self._reference(obj) or super().reducer_override(obj)
-        if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        if kind.__name__ == "ndarray" and type_module(kind) == "numpy":
             return self._array(obj, kind)
         if issubclass(kind, Placeholder):
             name, reason, _, _ = describe(obj)
@@ -115,8 +118,11 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         reducer = self.dispatch_table.get(kind)
         try:
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
-        except Exception as error:  # noqa: BLE001  # user code; the hole says what it was
-            return self._hole(obj, type_name(obj), _reason(error))
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code; the hole says what it was
+            known = self._around.known | secret_texts(_attributes(obj))
+            return self._hole(obj, type_name(obj), message_line(error, known))
         self.unsure = self.unsure or not _trusted(kind)
         if isinstance(reduced, str) and not _reachable(obj, reduced):
             return self._hole(obj, type_name(obj), f"it cannot be found as {reduced}")
@@ -263,7 +269,7 @@ class Scope:
 @functools.cache
 def _trusted(kind: type) -> bool:
     """Whether instances are known to load what they dump: plain objects and known libraries."""
-    if kind.__module__.partition(".")[0] in _LIBRARIES:
+    if type_module(kind).partition(".")[0] in _LIBRARIES:
         return True
     names = ("__reduce_ex__", "__reduce__", "__setstate__", "__new__")
     return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
@@ -298,8 +304,13 @@ def _reachable(obj: object, name: str) -> bool:
     return found is obj
 
 
-def _reason(error: Exception) -> str:
-    return (str(error) or type(error).__name__).split("\n")[0][:200]
+def _attributes(obj: object) -> dict[str, object]:
+    """An object's own attributes, without asking the object."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
 
 
 _SPECIAL: dict[type, Callable[[RecordPickler, Any], Reduction]] = {

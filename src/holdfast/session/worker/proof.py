@@ -12,10 +12,11 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 
 from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 DEADLINE = 20.0
@@ -40,14 +41,16 @@ class Living:
         return self._codes.find(place)
 
 
-def failures(records: Sequence[bytes], session: Living) -> dict[int, str]:
+def failures(
+    records: Sequence[bytes], session: Living, known: Iterable[str] = ()
+) -> dict[int, str]:
     """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
     if not records or threading.active_count() > 1:
         return {}
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        _load_all(records, session, write)
+        _load_all(records, session, write, known)
     os.close(write)
     try:
         said = _read(read)
@@ -66,7 +69,7 @@ def failures(records: Sequence[bytes], session: Living) -> dict[int, str]:
     return found
 
 
-def _load_all(records: Sequence[bytes], session: Living, write: int) -> None:
+def _load_all(records: Sequence[bytes], session: Living, write: int, known: Iterable[str]) -> None:
     gc.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -77,7 +80,7 @@ def _load_all(records: Sequence[bytes], session: Living, write: int) -> None:
             try:
                 RecordUnpickler(data, session, bytecode=True).load()
             except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
-                os.write(write, _line(index, f"{type(error).__name__}: {error}"[:500]))
+                os.write(write, _line(index, reason_of(error, known)))
             else:
                 os.write(write, _line(index, ""))
     finally:

@@ -24,7 +24,11 @@ from holdfast.session.worker import rebuild, tiers
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place, nested
 from holdfast.session.worker.definitions import Definitions, Site
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.placeholder import Placeholder, missing_class
+from holdfast.session.worker.reasons import reason_of
+from holdfast.session.worker.runner import clean
+from holdfast.session.worker.secrets import SHORTEST
 from holdfast.session.worker.states import set_class
 from holdfast.session.worker.unpickler import RecordUnpickler
 
@@ -100,8 +104,10 @@ class Restore:
             return missing_class(label, "its definition is not in the checkpoint")
         try:
             made = self._function(entry) if entry.kind == "function" else self._class(entry)
-        except Exception as error:  # noqa: BLE001  # user code runs here; its failure is reported
-            return self._lost(entry, f"{type(error).__name__}: {error}")
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code runs here; its failure is reported
+            return self._lost(entry, self._reason(error))
         self._made[label] = made
         if label.startswith("d"):
             site = Site(entry.kind, entry.name, entry.cell, entry.first, entry.last)
@@ -172,8 +178,8 @@ class Restore:
                 continue
             seen.add(name)
             self._ensure(name)
-            value = self.namespace.get(name)
-            if isinstance(value, FunctionType) and value.__globals__ is self.namespace:
+            value: object = self.namespace.get(name)
+            if type(value) is FunctionType and value.__globals__ is self.namespace:
                 self._prepare(value.__code__, seen)
 
     def _ensure(self, name: str) -> bool:
@@ -193,8 +199,10 @@ class Restore:
     def _import(self, entry: layout.Import) -> None:
         try:
             module = importlib.import_module(entry.module)
-        except Exception as error:  # noqa: BLE001  # a library may fail in any way at import
-            reason = f"{type(error).__name__}: {error}"
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # a library may fail in any way at import
+            reason = self._reason(error)
             for name in entry.names:
                 kind = f"module {entry.module}"
                 again = Record(
@@ -219,8 +227,10 @@ class Restore:
         try:
             record = _again(record)
             values, problems = self._values(record)
-        except Exception as error:  # noqa: BLE001  # user code runs here; its failure is reported
-            reason = f"{type(error).__name__}: {error}"
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code runs here; its failure is reported
+            reason = self._reason(error)
             data = layout.encode_record(record) if len(record.members) == 1 else b""
             kind = record.type_name or "value"
             values = tuple(Placeholder(kind, reason, data) for _ in record.members)
@@ -252,11 +262,16 @@ class Restore:
             return  # loaded ahead of its definition; it is loaded again after it
         made, entry = self._made[label], self._by_label.get(label)
         found = list(problems)
-        if isinstance(state, dict) and isinstance(made, FunctionType):
-            rebuild.set_function(made, state)
-        elif isinstance(state, dict) and isinstance(made, type):
-            found += set_class(made, state)
-        elif isinstance(state, Placeholder):
+        try:
+            if isinstance(state, dict) and type(made) is FunctionType:
+                rebuild.set_function(made, state)
+            elif isinstance(state, dict) and isinstance(made, type):
+                found += set_class(made, state)
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # a metaclass is user code
+            found.append(f"what its source does not say is lost: {self._reason(error)}")
+        if isinstance(state, Placeholder):
             found.append("what its source does not say is lost")
         for name in entry.names if entry is not None and found else ():
             before = self._items[name]
@@ -308,6 +323,10 @@ class Restore:
             self._item(name, "placeholder", reason, "source")
         return made
 
+    def _reason(self, error: BaseException) -> str:
+        known = (value for value in self.secrets.values() if len(value) >= SHORTEST)
+        return reason_of(error, known)
+
     def _bind(self, name: str, value: object) -> None:
         self.namespace[name] = self._final[name] = value
 
@@ -315,7 +334,7 @@ class Restore:
         self._items[name] = ItemReport(
             name=name,
             outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
-            reason=reason,
+            reason=clean(reason),
             tier=tier,
             size_bytes=size,
         )

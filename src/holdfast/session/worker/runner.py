@@ -14,6 +14,7 @@ from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import NotPlain, encode_plain
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
+from holdfast.session.worker.interrupts import Interrupted
 
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
 
@@ -113,9 +114,23 @@ def show(value: object) -> dict[str, object]:
 def type_name(value: object) -> str:
     """A type as people write it: without the module when it is the session's or builtin."""
     kind = type(value)
-    module = getattr(kind, "__module__", "")
+    module = type_module(kind)
     prefix = "" if module in ("builtins", "__main__") else f"{module}."
-    return f"{prefix}{kind.__qualname__}"
+    return clean(f"{prefix}{_QUALNAME(kind)}")
+
+
+# As `type` itself has them: a metaclass may do anything when it is asked.
+_QUALNAME: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+_MODULE: Callable[[type], object] = type.__dict__["__module__"].__get__
+
+
+def type_module(kind: type) -> str:
+    """The module of a type, whatever its metaclass or its body say."""
+    try:
+        module = _MODULE(kind)
+    except AttributeError:
+        return ""
+    return module if type(module) is str else ""
 
 
 def text_of(value: object, show: Callable[[object], str] = repr) -> str:
@@ -136,9 +151,19 @@ def describe(error: BaseException, cells: CellLog) -> ErrorMessage:
         frames = error.__traceback__
     return ErrorMessage(
         error_type=type_name(error),
-        message=_clean(text_of(error, str)),
-        traceback=_clean(_format(error, frames)),
+        message=message_of(error),
+        traceback=clean(_format(error, frames)),
     )
+
+
+def message_of(error: BaseException) -> str:
+    """An exception's text, whatever its `__str__` does."""
+    try:
+        return clean(text_of(error, str))
+    except Interrupted:
+        raise
+    except BaseException as raised:  # noqa: BLE001  # user code: `__str__` may raise anything
+        return f"<{type_name(error)} whose text raises {type_name(raised)}>"
 
 
 def _format(error: BaseException, frames: TracebackType | None) -> str:
@@ -146,12 +171,16 @@ def _format(error: BaseException, frames: TracebackType | None) -> str:
         frames = None
     try:
         lines = traceback.format_exception(type(error), error, frames)
+    except Interrupted:
+        raise
     except RecursionError:
         lines = traceback.format_exception_only(type(error), error)
+    except BaseException as raised:  # noqa: BLE001  # an exception's class is user code as well
+        return f"{type_name(error)}: its traceback cannot be shown ({type_name(raised)})\n"
     return "".join(lines)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Lone surrogates cannot travel as text."""
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -161,5 +190,5 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):
-            continue  # the user closed or replaced it: there is nothing of ours in it
+        except BaseException:  # noqa: BLE001, S112  # the user's own stream: nothing of ours is in it
+            continue

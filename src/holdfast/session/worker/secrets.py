@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 
 _WORDS = {
@@ -32,6 +33,16 @@ _FORMATS = tuple(
         (b"eyJ", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10}"),
         (b"-----BEGIN ", rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
     )
+)
+# The same in running text, to the end of each key, and what is written as `name=value`.
+_IN_TEXT = tuple(
+    re.compile(
+        pattern.pattern.decode() + (r"[\s\S]*" if literal[:1] == b"-" else r"[A-Za-z0-9_-]*")
+    )
+    for literal, pattern in _FORMATS
+)
+_ASSIGNED = re.compile(
+    r"""([A-Za-z][\w-]*)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
 )
 # Quick and generous: they say only that a closer look is worth its time.
 _STEMS = (
@@ -86,6 +97,20 @@ def _has_key(data: bytes) -> bool:
                 return True
             position = data.find(literal, position + 1)
     return False
+
+
+def redact_text(text: str, known: Iterable[str] = ()) -> str:
+    """Running text, such as an exception's, without what looks like a secret or is a known one."""
+    for value in sorted(known, key=len, reverse=True):
+        text = text.replace(value, "<secret>")
+    for pattern in _IN_TEXT:
+        text = pattern.sub("<secret>", text)
+    return _ASSIGNED.sub(_without_value, text)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name, between, value = match.groups()
+    return f"{name}{between}<secret>" if secret_name(name) and value else match[0]
 
 
 def redact(text: str) -> tuple[str, list[tuple[int, str]]]:

@@ -14,7 +14,7 @@ _ABSENT = object()
 
 def class_state(cls: type, before: dict[str, object]) -> dict[str, object]:
     """Attributes to set and to delete after the class has been executed again."""
-    if isinstance(cls, enum.EnumMeta):
+    if issubclass(type(cls), enum.EnumMeta):
         return {}
     now = dict(vars(cls))
     changed: dict[str, object] = {}
@@ -61,7 +61,7 @@ def _may_have_changed(name: str, value: object) -> bool:
         return False
     if hasattr(type(value), "__get__"):
         return False  # methods, properties and other descriptors
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return any(_may_have_changed("", item) for item in value)
     return changeable(value, set())
 

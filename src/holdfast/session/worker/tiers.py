@@ -23,9 +23,15 @@ def lower_tier(member: str, value: object, reason: str, limit: int | None = None
     except (NotPlain, RecursionError):
         pass_on = json_form(value, limit)
         if pass_on is None:
-            return Record(members=(member,), tier="placeholder", type_name=name, reason=reason)
+            return placeholder(member, value, reason)
         return Record(members=(member,), tier="json", data=pass_on, type_name=name, reason=reason)
     return Record(members=(member,), tier="msgpack", data=data, type_name=name, reason=reason)
+
+
+def placeholder(member: str, value: object, reason: str) -> Record:
+    """A record that says only what was there, and why it is not."""
+    name = type_name(value)
+    return Record(members=(member,), tier="placeholder", type_name=name, reason=reason)
 
 
 def plain_form(value: object) -> object:
