@@ -72,6 +72,7 @@ def test_lineage(api: httpx.Client, store: Store) -> None:
         ("/v1/checkpoints?limit=many", 400, "usage"),
         ("/v1/checkpoints?limit=0", 400, "usage"),
         ("/v1/checkpoints?limit=9999999", 400, "usage"),
+        (f"/v1/checkpoints?limit={'9' * 5000}", 400, "usage"),
         ("/v1/checkpoints?kind=nokind", 422, "bad_input"),
         ("/v1/checkpoints?subject=x", 422, "bad_input"),
         ("/v1/nothing", 404, "not_found"),

@@ -7,7 +7,7 @@ import traceback
 
 import click
 
-from holdfast.model.errors import HoldfastError, UsageError, from_os_error
+from holdfast.model.errors import BadInput, HoldfastError, UsageError, from_os_error
 
 
 def explain(error: Exception) -> HoldfastError:
@@ -21,6 +21,11 @@ def explain(error: Exception) -> HoldfastError:
         return UsageError(_one_line(error.format_message()))
     if isinstance(error, OSError):
         return from_os_error(error, "working")
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # as pathlib says it
+        return BadInput(
+            "this user has no home directory",
+            hint="set HOME, or both HOLDFAST_HOME and XDG_CONFIG_HOME",
+        )
     return HoldfastError(
         f"unexpected {type(error).__name__}: {error}",
         hint="this is a defect of Holdfast; HOLDFAST_DEBUG=1 shows where it happened",

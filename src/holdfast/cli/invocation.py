@@ -43,6 +43,7 @@ class Invocation:
         from holdfast.model.errors import BadInput, NotFound
         from holdfast.store import open_store
 
+        _check_address(url)
         if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
             raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")
         try:
@@ -75,3 +76,20 @@ class Invocation:
     def warn(self, message: str) -> None:
         """Write a warning to stderr, whoever is reading."""
         print(f"warning: {message}", file=sys.stderr)
+
+
+def _check_address(url: str) -> None:
+    """Raise BadInput for what can be no store's address, whatever there is on this machine."""
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    from holdfast.model.errors import BadInput
+
+    hint = "a path, file:///path or memory://"
+    try:
+        path = unquote(urlsplit(url).path) if "://" in url else str(Path(url).expanduser())
+        possible = b"\0" not in os.fsencode(path)
+    except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown user
+        raise BadInput(f"not a store's address: {url!r}: {error}", hint=hint) from None
+    if not possible:
+        raise BadInput(f"not a store's address: {url!r}: no path has a zero byte", hint=hint)

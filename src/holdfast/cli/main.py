@@ -129,6 +129,14 @@ add_shared(cli)
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Run one command line and give its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stderr is None:  # closed: print() would take None for stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  it stays open to the end
+    if sys.stdout is None:
+        from holdfast.cli import failure
+        from holdfast.model.errors import UsageError
+
+        closed = UsageError("standard output is closed", hint="to discard it, use >/dev/null")
+        return failure.report(closed, as_json=wants_json(given))
     if COMPLETE_VARIABLE in environ:
         cli.main(given, prog_name="holdfast", complete_var=COMPLETE_VARIABLE)
     for stream in (sys.stdout, sys.stderr):

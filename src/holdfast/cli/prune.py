@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.quantities import Duration, Number, Size
+from holdfast.cli.quantities import Duration, Number, Size, brief, parse_count
 from holdfast.cli.reference import complete_subject, find_subject
 
 if TYPE_CHECKING:
@@ -135,9 +135,12 @@ def _reason(text: str) -> Policy:
 
     # The last `=`: a reason may have one in it, a number has not.
     reason, _, number = text.rpartition("=")
-    if not reason or not number.isdecimal() or int(number) < 1:
-        raise click.BadParameter(f"{text!r} is not REASON=N", param_hint="--keep-reason")
-    return ForReason(reason, int(number))
+    try:
+        if reason:
+            return ForReason(reason, parse_count(number, 1))
+    except ValueError:
+        pass
+    raise click.BadParameter(f"{brief(text)} is not REASON=N", param_hint="--keep-reason")
 
 
 def _combined(policies: list[Policy], budget: Policy | None) -> Policy | None:

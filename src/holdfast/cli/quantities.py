@@ -12,13 +12,33 @@ _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _STEP = re.compile(r"(\d+)\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
+_DIGITS = 18  # more than anybody has of anything, and what a 64-bit number can hold
+
+
+def parse_count(text: str, least: int) -> int:
+    """A whole number. Raises ValueError."""
+    if not text.isascii() or not text.isdecimal():
+        raise ValueError(f"{brief(text)} is not a whole number, {least} or more")
+    if len(text) > _DIGITS:
+        raise ValueError(f"{brief(text)} is too large")
+    if int(text) < least:
+        raise ValueError(f"{brief(text)} is not a whole number, {least} or more")
+    return int(text)
+
+
+def brief(text: str) -> str:
+    """What somebody typed, quoted, and cut where it is very long."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
 
 def parse_size(text: str) -> int:
     """Bytes; `GB` is decimal and `GiB` binary. Raises ValueError."""
     found = _SIZE.fullmatch(text.strip())
     if not found or (found[3] and not found[2]):
-        raise ValueError(f"{text!r} is not a size; write 500MB, 10GB or 4GiB")
+        raise ValueError(f"{brief(text)} is not a size; write 500MB, 10GB or 4GiB")
     number, unit, binary = found.groups()
+    if len(number) > 2 * _DIGITS:
+        raise ValueError(f"{brief(text)} is too large")
     return int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
 
 
@@ -27,12 +47,14 @@ def parse_duration(text: str) -> timedelta:
     compact = text.strip()
     steps = _STEP.findall(compact)
     if not re.fullmatch(rf"(?:{_STEP.pattern}\s*)+", compact, re.IGNORECASE):
-        raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 1h30m, 7d or 2w")
+        raise ValueError(f"{brief(text)} is not a duration; write 90s, 15m, 1h30m, 7d or 2w")
+    if any(len(number) > _DIGITS for number, _ in steps):
+        raise ValueError(f"{brief(text)} is longer than time goes")
     total = sum(int(number) * _SECONDS[unit.lower()] for number, unit in steps)
     try:
         duration = timedelta(seconds=total)
     except OverflowError:
-        raise ValueError(f"{text!r} is longer than time goes") from None
+        raise ValueError(f"{brief(text)} is longer than time goes") from None
     if not duration:
         raise ValueError(f"{text!r} is no time at all")
     return duration
@@ -49,10 +71,10 @@ class Number(click.ParamType[int]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        text = str(value)
-        if not text.isascii() or not text.isdecimal() or int(text) < self._least:
-            self.fail(f"{text!r} is not a whole number, {self._least} or more", param, ctx)
-        return int(text)
+        try:
+            return parse_count(str(value), self._least)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Size(click.ParamType[int]):

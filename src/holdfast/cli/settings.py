@@ -24,7 +24,8 @@ def _text(value: object) -> object:
 
 
 def _port(value: object) -> object:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    is_number = isinstance(value, str) and value.isdecimal() and len(value) <= 9
+    number = int(str(value)) if is_number else value
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 65535:
         raise ValueError("expected a port from 0 to 65535")
     return number
@@ -128,7 +129,7 @@ def _parsed(setting: Setting, given: object, source: str) -> Value:
     try:
         return Value(setting, setting.parse(given), source)
     except ValueError as error:
-        shown = "" if setting.secret else f" {given!r}"
+        shown = "" if setting.secret else f" {given!r:.60}"
         raise BadInput(
             f"{source}: bad value{shown} for {setting.name!r}", hint=str(error)
         ) from None
@@ -159,7 +160,10 @@ def _file(path: Path) -> Mapping[str, object]:
         raise from_os_error(error, "reading the settings") from error
     import tomllib
 
+    hint = "the file is TOML: key = value lines"
     try:
         return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: {error}", hint="the file is TOML: key = value lines") from None
+    except RecursionError:
+        raise BadInput(f"{path} is nested too deeply", hint=hint) from None
+    except ValueError as error:  # not TOML; or a number of thousands of digits
+        raise BadInput(f"{path}: {error}", hint=hint) from None

@@ -202,8 +202,11 @@ def _kind(text: str | None) -> Kind | None:
 
 
 def _limit(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_CHECKPOINTS:
-        raise UsageError(f"bad limit: {text!r}", hint=f"a number from 1 to {MOST_CHECKPOINTS}")
+    # The length first: Python refuses to read a number of thousands of digits.
+    is_number = len(text) <= 9 and text.isascii() and text.isdecimal()
+    if not is_number or not 1 <= int(text) <= MOST_CHECKPOINTS:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise UsageError(f"bad limit: {shown!r}", hint=f"a number from 1 to {MOST_CHECKPOINTS}")
     return int(text)
 
 
