@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,6 +69,65 @@ def test_a_visitor_who_stays_silent_does_not_keep_it_up(start: Starter) -> None:
     with socket.create_connection((host, int(port)), timeout=20):
         code, _ = server.stop(signal.SIGTERM)
     assert code == 0
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def test_a_request_that_goes_on_for_too_long_is_cut_off_in_words(start: Starter) -> None:
+    server = start()
+    with _connect(server.address) as connection:
+        connection.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\ntok")
+        time.sleep(0.3)
+        began = time.monotonic()
+        code, errors = server.stop(signal.SIGTERM)
+        assert time.monotonic() - began < 9
+        answer = connection.recv(10_000)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the server is stopping" in answer
+    assert code == 0
+    assert "Traceback" not in errors
+    assert errors.endswith("stopped\n")
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"",
+        b"GET /status HTT",
+        b"GET /status HTTP/1.1\r\nHost: x\r\n",
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\ntok",
+        b"GET /status HTTP/1.1\r\nHost: x\r\n\r\nGET /sta",
+    ],
+)
+def test_a_request_that_never_arrives_whole_does_not_stay_open(half: bytes) -> None:
+    code = (
+        "import sys\nfrom holdfast.cli.main import main\nfrom holdfast.server import listen\n"
+        "listen.REQUEST_SECONDS, listen.IDLE_SECONDS = 0.5, 1\n"
+        "sys.exit(main(['serve', '--port', '0']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        with _connect(address) as connection, contextlib.suppress(ConnectionResetError):
+            connection.sendall(half)
+            while connection.recv(10_000):  # raises TimeoutError when it stays open
+                pass
+        assert httpx.get(f"{address}/status").status_code == 200
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert errors == "stopped\n"
+
+
+def test_a_head_without_end_is_refused(start: Starter) -> None:
+    server = start()
+    with _connect(server.address) as connection:
+        connection.sendall(b"GET /status HTTP/1.1\r\nX: " + b"x" * 40_000)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

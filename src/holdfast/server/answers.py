@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -64,3 +66,30 @@ class SafeHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+class Ending:
+    """ASGI middleware, outside of all others, for requests that end before they are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            pass  # it left in the middle of its request: nobody is there to be told
+        except asyncio.CancelledError:
+            # The server cancels what its grace was too short for. That is no fault of the request,
+            # and its task ends here.
+            if not started:
+                told = HoldfastError("the server is stopping", hint="ask again when it is back")
+                headers = {**HEADERS, "Connection": "close"}
+                await failed(told, scope, 503, headers)(scope, receive, send)

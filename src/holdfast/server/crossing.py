@@ -24,7 +24,10 @@ class Crossing:
     async def __call__(self, work: Callable[[Store], T]) -> T:
         # Made on the first call, because a limiter belongs to the loop that it was made in.
         self._limiter = self._limiter or CapacityLimiter(THREADS)
-        return await to_thread.run_sync(self._work, work, limiter=self._limiter)
+        # Cancelled when the server stops, and then nobody waits for the answer: it only reads.
+        return await to_thread.run_sync(
+            self._work, work, limiter=self._limiter, abandon_on_cancel=True
+        )
 
     def _work(self, work: Callable[[Store], T]) -> T:
         self._store.refresh()  # other processes write into the same store

@@ -9,12 +9,18 @@ import signal
 import socket
 from collections.abc import Callable, Generator
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.model.errors import BadInput, Conflict, from_os_error
+from holdfast.server.answers import Ending
 
 GRACE_SECONDS = 5
+IDLE_SECONDS = 5  # between two requests on one connection
+REQUEST_SECONDS = 20.0  # for a request to arrive whole: its head and its (small) body
+HEAD_BYTES = 16 * 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -51,6 +57,36 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP, but a request that never arrives whole does not stay open for ever."""
+
+    _arriving: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._expect()
+        else:
+            self._arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        if self._arriving is None:
+            self._arriving = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _arrived(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
+
+
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -75,12 +111,13 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer until SIGTERM or SIGINT; requests that are under way may finish.
+    """Answer until SIGTERM or SIGINT; requests that are under way may finish within the grace.
 
     `ready` is called once it answers, and once a signal ends it in good order.
     """
     config = uvicorn.Config(
-        app,
+        Ending(app),
+        http=_Protocol,
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -88,5 +125,7 @@ def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> N
         proxy_headers=False,  # nobody in front of us is known, so nobody is believed
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
     _Server(config, ready).run(sockets=[listener])
