@@ -248,7 +248,8 @@ async def test_cancelling_cuts_nothing_in_the_middle(session: Session) -> None:
         with pytest.raises((asyncio.CancelledError, NotFound)):
             await task
         assert await value(session, "len(big)") == 25_600_000
-    assert await value(session, "x") == 1
+        # Either it had been done by then, or nothing of it was.
+        assert await value(session, "x") in (1, 2)
 
 
 async def test_many_checkpoints_and_random_kills(tmp_path: Path) -> None:

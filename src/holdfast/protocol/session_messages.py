@@ -61,10 +61,11 @@ class InputMessage(Message, frozen=True, kw_only=True):
 
 
 class InputResponseMessage(Message, frozen=True, kw_only=True):
-    """What the client answered; no text means the end of input."""
+    """What the client answered; no text means the end of input, or an error."""
 
     request_id: int
     text: str | None = None
+    error: str = ""
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True):

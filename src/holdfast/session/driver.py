@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.model.errors import CaptureFailed, HoldfastError, UsageError
+from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, UsageError
 from holdfast.model.subject import Subject
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
@@ -29,7 +29,9 @@ from holdfast.protocol.session_messages import (
     Stream,
     WorkerMessage,
 )
+from holdfast.session import checks
 from holdfast.session.execution import Execution
+from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Result
 
@@ -39,7 +41,7 @@ Answer = Callable[[str], Awaitable[str | None] | str | None]
 START_TIMEOUT = 60.0
 SHUTDOWN_TIMEOUT = 2.0
 GRACE = 5.0  # how long an interrupted cell may take to stop before its worker is ended
-_EARLY = 10_000  # pieces of output kept while no cell runs
+WORK_TIMEOUT = 600.0  # for a capture or a restore in the worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,14 @@ class Launch:
         return {**ours, **self.env}
 
 
+class _Work:
+    """A capture or a restore that is under way in the worker."""
+
+    def __init__(self, request: int) -> None:
+        self.id = request
+        self.stopped = asyncio.Event()  # somebody interrupted it
+
+
 class Driver:
     """A worker, or the place of one. Whoever talks to it holds `lock`."""
 
@@ -68,7 +78,9 @@ class Driver:
         self._worker: WorkerProcess | None = None
         self._execution: Execution | None = None
         self._requests = 0
-        self._early: list[tuple[Stream, str]] = []
+        self._early = Early()
+        self._work: _Work | None = None
+        self._abandoned = False  # whether nobody waits any more for what `to_the_end` does
         self._answering: set[asyncio.Task[None]] = set()
 
     @property
@@ -110,7 +122,7 @@ class Driver:
         self.closed = False
         worker = WorkerProcess(self._output)
         worker.start(self._launch.python, self._launch.environ(), self._launch.cwd)
-        self._early.clear()
+        self._early.take()
         try:
             message = await asyncio.wait_for(worker.receive(), START_TIMEOUT)
         except BaseException:
@@ -118,7 +130,7 @@ class Driver:
             raise
         if not isinstance(message, ReadyMessage):
             worker.kill()
-            said = "".join(text for _, text in self._early).strip().split("\n")[-1]
+            said = "".join(text for _, text in self._early.take()).strip().split("\n")[-1]
             raise HoldfastError(
                 f"the worker did not start: {said or worker.how_it_ended}",
                 hint=f"see whether `{self._launch.python}` can import holdfast and msgspec",
@@ -135,12 +147,11 @@ class Driver:
         worker = self._worker
         if worker is None or not worker.alive:
             return
-        if self._execution is not None:
-            worker.interrupt(self._execution.id)
-        await worker.send(ShutdownMessage())
+        self.interrupt()
+        worker.send(ShutdownMessage())
         if not await worker.ended(SHUTDOWN_TIMEOUT):
             worker.kill()
-            await worker.ended()
+            await worker.ended(GRACE)
 
     # -- cells ---------------------------------------------------------------------------
 
@@ -152,11 +163,20 @@ class Driver:
         return execution
 
     def interrupt(self, execution: Execution | None = None) -> bool:
-        """Interrupt the running cell, if it is this one; False when it is not running."""
-        running = self._execution
-        if running is None or not self.alive or (execution or running) is not running:
+        """Interrupt the running cell, if it is this one; False when it is not running.
+
+        Without an execution, also a capture or a restore.
+        """
+        worker, running, work = self._worker, self._execution, self._work
+        if worker is None or not worker.alive:
             return False
-        self.worker().interrupt(running.id)
+        if work is not None and execution is None:
+            work.stopped.set()
+            worker.interrupt(work.id)
+            return True
+        if running is None or (execution or running) is not running:
+            return False
+        worker.interrupt(running.id)
         return True
 
     async def _run(
@@ -169,10 +189,11 @@ class Driver:
                 if not worker.alive:
                     return execution.fail("WorkerDied", worker.how_it_ended, self.hint)
                 self._execution = execution
-                for stream, text in self._early:
+                if self._early.dropped:
+                    execution.lost(self._early.dropped)
+                for stream, text in self._early.take():
                     execution.output(stream, text)
-                self._early.clear()
-                await worker.send(ExecuteMessage(execution_id=execution.id, code=code))
+                worker.send(ExecuteMessage(execution_id=execution.id, code=code))
                 return await self._result(worker, execution, timeout, answer)
         finally:
             if self._execution is execution:
@@ -220,26 +241,36 @@ class Driver:
         """What is written while no cell runs belongs to the next one."""
         if self._execution is not None:
             self._execution.output(stream, text)
-        elif len(self._early) < _EARLY:
-            self._early.append((stream, text))
+        else:
+            self._early.add(stream, text)
 
     # -- checkpoints, with `lock` held ---------------------------------------------------
 
     async def capture(
-        self, reason: str, stage: str | None, save_to_disk: bool, max_item_bytes: int | None
+        self,
+        reason: str,
+        stage: str | None,
+        save_to_disk: bool,
+        max_item_bytes: int | None,
+        timeout: float | None = WORK_TIMEOUT,
     ) -> tuple[dict[str, bytes], CheckpointCreatedMessage]:
         """The parts of a checkpoint. Raises CaptureFailed."""
         worker = self.worker()
-        request = self._request()
-        await worker.send(
-            CheckpointMessage(
-                request_id=request,
-                reason=reason,
-                stage=stage,
-                save_to_disk=save_to_disk,
-                max_item_bytes=max_item_bytes,
-            )
+        message = CheckpointMessage(
+            request_id=self._request(),
+            reason=reason,
+            stage=stage,
+            save_to_disk=save_to_disk,
+            max_item_bytes=max_item_bytes,
         )
+        work = self._capture(worker, message)
+        return await self._within(worker, message.request_id, "capture", timeout, work)
+
+    async def _capture(
+        self, worker: WorkerProcess, asked: CheckpointMessage
+    ) -> tuple[dict[str, bytes], CheckpointCreatedMessage]:
+        worker.send(asked)
+        request = asked.request_id
         parts: dict[str, bytearray] = {}
         while True:
             message = await self._reply(worker, request, CaptureFailed)
@@ -251,31 +282,103 @@ class Driver:
                 return {name: bytes(data) for name, data in parts.items()}, message
 
     async def restore(
-        self, checkpoint_id: str, parts: Mapping[str, bytes], secrets: Mapping[str, str]
+        self,
+        checkpoint_id: str,
+        parts: Mapping[str, bytes],
+        secrets: Mapping[str, str],
+        timeout: float | None = WORK_TIMEOUT,
     ) -> RestoredMessage | None:
         """Replace the namespace; None when the worker ended over it.
 
         Raises HoldfastError, and then the namespace is as it was.
         """
         worker = self.worker()
-        request = self._request()
-        await worker.send(
-            RestoreMessage(
-                request_id=request,
-                checkpoint_id=checkpoint_id,
-                parts=len(parts),
-                secrets=dict(secrets),
-            )
+        message = RestoreMessage(
+            request_id=self._request(),
+            checkpoint_id=checkpoint_id,
+            parts=len(parts),
+            secrets=dict(secrets),
         )
-        for name, data in parts.items():
-            for piece, last in pieces(data):
-                await worker.send(
-                    PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
-                )
+        work = self._replace(worker, message, parts)
+        return await self._within(worker, message.request_id, "restore", timeout, work)
+
+    async def _replace(
+        self, worker: WorkerProcess, asked: RestoreMessage, parts: Mapping[str, bytes]
+    ) -> RestoredMessage | None:
+        request = asked.request_id
+        worker.send(asked)
+        messages = (
+            PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
+            for name, data in parts.items()
+            for piece, last in pieces(data)
+        )
+        try:
+            for part in messages:
+                worker.send(part)
+                await worker.drained()
+        finally:
+            for part in messages:  # half a restore would leave the worker waiting for the rest
+                worker.send(part)
         while True:
             message = await self._reply(worker, request, HoldfastError)
             if message is None or isinstance(message, RestoredMessage):
                 return message
+
+    async def _within(
+        self,
+        worker: WorkerProcess,
+        request: int,
+        what: str,
+        timeout: float | None,
+        conversation: Coroutine[Any, Any, _T],
+    ) -> _T:
+        """A conversation that ends in time, or soon after it was interrupted."""
+        if self._abandoned:
+            conversation.close()
+            raise CaptureFailed(f"{self._subject}: the {what} was cancelled")
+        work = self._work = _Work(request)
+        task = asyncio.create_task(conversation)
+        stopped = asyncio.create_task(work.stopped.wait())
+        late = ""
+        try:
+            await asyncio.wait({task, stopped}, timeout=timeout, return_when="FIRST_COMPLETED")
+            if not task.done():
+                if not work.stopped.is_set():
+                    late = f"{self._subject}: the {what} took longer than {timeout:g} s"
+                    worker.interrupt(request)
+                await asyncio.wait({task}, timeout=GRACE)
+            if not task.done():
+                raise CaptureFailed(
+                    f"{late or f'{self._subject}: the {what} was interrupted'}, and the worker "
+                    f"did not react within {GRACE:g} s: it is stopped or stuck",
+                    hint="shutdown() ends it; " + self.hint,
+                )
+            if late and isinstance(task.exception(), HoldfastError):
+                raise CaptureFailed(f"{late}; the session is as it was") from task.exception()
+            return task.result()
+        finally:
+            self._work = None
+            stopped.cancel()
+            task.cancel()
+
+    async def to_the_end(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Work that is not cut in the middle: a cancellation is raised after its end.
+
+        Half a restore would leave the worker waiting for parts that never come. What the
+        worker does for it is interrupted, so the end is near.
+        """
+        self._abandoned = False
+        task = asyncio.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._abandoned = True
+            if self._work is not None:
+                self.interrupt()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # nobody is there to hear of it
+            raise
 
     async def _reply(
         self, worker: WorkerProcess, request: int, error: type[HoldfastError]
@@ -298,25 +401,18 @@ class Driver:
         return self._requests
 
 
-async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Work that is not cut in the middle: a cancellation is raised after its end.
-
-    Half a restore would leave the worker waiting for parts that never come.
-    """
-    task = asyncio.create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
-
-
 async def _answer(worker: WorkerProcess, question: InputMessage, answer: Answer | None) -> None:
     """Ask the client; without one, or when it fails, the cell sees the end of input."""
     text: str | None = None
+    error = ""
     try:
         if answer is not None:
             given = answer(question.prompt)
-            text = await given if inspect.isawaitable(given) else given
+            found = await given if inspect.isawaitable(given) else given
+            try:
+                text = None if found is None else checks.text("the answer to input()", found)
+            except BadInput as refused:
+                error = str(refused)
     finally:
-        await worker.send(InputResponseMessage(request_id=question.request_id, text=text))
+        request = question.request_id
+        worker.send(InputResponseMessage(request_id=request, text=text, error=error))

@@ -39,6 +39,11 @@ class Execution:
         self._texts[stream].append(text)
         self._events.put_nowait(OutputMessage(execution_id=self.id, stream=stream, text=text))
 
+    def lost(self, characters: int) -> None:
+        """So much was written before this cell that it could not all be kept."""
+        self._truncated = True
+        self.output("stderr", f"[{characters} characters written before this cell are lost]\n")
+
     def finish(self, message: ResultMessage) -> Result:
         """The worker's answer, with the output that came before it."""
         error = ErrorInfo.of(message.error) if message.error is not None else None

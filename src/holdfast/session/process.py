@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -39,6 +40,8 @@ _BOOT = (
     "main(sys.argv[1:])"
 )
 _ID = struct.Struct("=Q")
+_LINGER = 2.0  # how long a process may live on without its control socket
+_WAITING = 4 << 20  # bytes that wait to be sent before `drained` waits
 
 
 class WorkerProcess:
@@ -59,6 +62,11 @@ class WorkerProcess:
         self._pidfd = -1
         self._ended = asyncio.Event()
         self._fault = ""
+        self._outgoing: deque[memoryview] = deque()
+        self._outgoing_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._linger: asyncio.TimerHandle | None = None
 
     def start(self, python: str, env: Mapping[str, str], cwd: Path | None) -> None:
         """Start the process; its first message is a ReadyMessage."""
@@ -106,14 +114,26 @@ class WorkerProcess:
             return f"the worker was killed by signal {-code} ({name})"
         return f"the worker exited with code {code}"
 
-    async def send(self, message: Message) -> None:
-        """Write one message; a worker that is gone is noticed by `receive`."""
+    def send(self, message: Message) -> None:
+        """Write one message, as a whole and as soon as the worker takes it.
+
+        Nobody waits for that: a worker that does not read must not hold its host up. One that
+        is gone is noticed by `receive`.
+        """
+        data = frame(message)
         if not self.alive:
             return
-        try:
-            await self._loop.sock_sendall(self._control, frame(message))
-        except (BrokenPipeError, ConnectionResetError):
-            return
+        self._outgoing.append(memoryview(data))
+        self._outgoing_bytes += len(data)
+        if len(self._outgoing) == 1:
+            self._loop.add_writer(self._control, self._on_writable)
+            self._on_writable()
+        if self._outgoing_bytes > _WAITING:
+            self._room.clear()
+
+    async def drained(self) -> None:
+        """Wait until little waits to be sent, or the worker has ended."""
+        await self._room.wait()
 
     async def receive(self) -> WorkerMessage | None:
         """The next message, or None when the worker has ended."""
@@ -141,14 +161,51 @@ class WorkerProcess:
         if self.alive:
             signal.pidfd_send_signal(self._pidfd, number)
 
+    def _on_writable(self) -> None:
+        try:
+            while self._outgoing:
+                sent = self._control.send(self._outgoing[0])
+                self._outgoing_bytes -= sent
+                rest = self._outgoing[0][sent:]
+                if rest:
+                    self._outgoing[0] = rest
+                else:
+                    self._outgoing.popleft()
+        except BlockingIOError:
+            pass  # it goes on when there is room
+        except OSError:
+            self._stop_sending()  # nobody reads it any more
+            return
+        if not self._outgoing:
+            self._loop.remove_writer(self._control)
+        if self._outgoing_bytes <= _WAITING:
+            self._room.set()
+
+    def _stop_sending(self) -> None:
+        self._loop.remove_writer(self._control)
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        self._room.set()
+
+    def _without_control(self) -> None:
+        """The process lives on where nobody can talk to it: it has become another program."""
+        if self.alive:
+            self._fault = "the worker closed its control socket and was killed"
+            self.kill()
+
     def _on_control(self) -> None:
         while True:
             try:
                 data = self._control.recv(1 << 18)
-            except (BlockingIOError, ConnectionResetError):
+            except BlockingIOError:
                 return
+            except ConnectionResetError:
+                data = b""
             if not data:
                 self._loop.remove_reader(self._control)
+                self._stop_sending()
+                if self._linger is None:  # one that ends as it should takes a moment, too
+                    self._linger = self._loop.call_later(_LINGER, self._without_control)
                 return
             try:
                 payloads = self._decoder.feed(data)
@@ -181,6 +238,9 @@ class WorkerProcess:
             pipe.close()
         self._loop.remove_reader(self._pidfd)
         self._loop.remove_reader(self._control)
+        self._stop_sending()
+        if self._linger is not None:
+            self._linger.cancel()
         os.close(self._pidfd)
         self._control.close()
         self._page.close()

@@ -16,9 +16,9 @@ from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
 from holdfast.protocol.session_messages import RestoredMessage
-from holdfast.session import checkpoints
+from holdfast.session import checkpoints, checks
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
-from holdfast.session.driver import Answer, Driver, Launch, to_the_end
+from holdfast.session.driver import WORK_TIMEOUT, Answer, Driver, Launch
 from holdfast.session.execution import Execution
 from holdfast.session.line import Line
 from holdfast.session.result import Result
@@ -57,8 +57,8 @@ class Session:
         self._memory: Store | None = None
         self._line = Line(self.subject)
         self._on_input = on_input
-        self._secrets = dict(secrets or {})
-        self._max_item_bytes = max_item_bytes
+        self._secrets = checks.texts("secrets", secrets)
+        self._max_item_bytes = checks.size("max_item_bytes", max_item_bytes)
         self._launch = Launch(
             python=python or sys.executable,
             cwd=Path(cwd) if cwd is not None else None,
@@ -162,9 +162,9 @@ class Session:
         """Run a cell. What it raises, a timeout or the worker's end are in `result.error`.
 
         With `check=True` they are raised as CellFailed. Indentation that all lines share is
-        taken off.
+        taken off. Raises BadInput for code that is no text.
         """
-        execution = self._driver.begin(code, timeout, on_input or self._on_input)
+        execution = self.stream(code, timeout=timeout, on_input=on_input)
         assert execution.task is not None
         try:
             result = await asyncio.shield(execution.task)
@@ -182,24 +182,40 @@ class Session:
 
         Leaving the loop early does not stop the cell; `interrupt()` does.
         """
+        checks.text("the code of a cell", code)
+        checks.seconds("timeout", timeout)
         return self._driver.begin(code, timeout, on_input or self._on_input)
 
     async def interrupt(self) -> bool:
-        """Raise KeyboardInterrupt in the running cell; False when none is running."""
+        """Raise KeyboardInterrupt in the running cell; False when nothing is running.
+
+        A checkpoint or a restore that is under way ends as well: its call raises CaptureFailed.
+        """
         return self._driver.interrupt()
 
     # -- freezing and bringing back ------------------------------------------------------
 
     async def checkpoint(
-        self, reason: str = "manual", stage: str | None = None, save_to_disk: bool = True
+        self,
+        reason: str = "manual",
+        stage: str | None = None,
+        save_to_disk: bool = True,
+        *,
+        timeout: float | None = WORK_TIMEOUT,
     ) -> SessionCheckpoint:
         """Freeze the session; it is durable when this returns, unless it was to stay in memory.
 
         With `save_to_disk=False` a checkpoint of up to 10 MB stays in the host's memory.
-        Raises CaptureFailed; the session goes on as it was.
+        Raises CaptureFailed, also after `timeout` seconds of capturing; the session goes on as
+        it was. Raises BadInput when an argument is not what it should be.
         """
+        checks.text("reason", reason)
+        if stage is not None:
+            checks.text("stage", stage)
+        checks.flag("save_to_disk", save_to_disk)
+        checks.seconds("timeout", timeout)
         async with self._driver.lock:
-            return await to_the_end(self._freeze(reason, stage, save_to_disk))
+            return await self._driver.to_the_end(self._freeze(reason, stage, save_to_disk, timeout))
 
     async def restore(
         self,
@@ -207,16 +223,19 @@ class Session:
         *,
         secrets: Mapping[str, str] | None = None,
         trust: bool = False,
+        timeout: float | None = WORK_TIMEOUT,
     ) -> Report:
         """Replace the namespace by a checkpoint's (by default the head's) and move the head.
 
         The head is wherever this session, another one or the command line moved it.
         Starts a worker if the last one died. Raises NotFound, Corrupt or Denied, and then
         the session is as it was, or WorkerDied when the checkpoint ends a new worker as well.
+        After `timeout` seconds in the worker it raises CaptureFailed.
         """
         self._driver.check_open()
+        given = self._given(secrets, timeout)
         async with self._driver.lock:
-            return await to_the_end(self._restore(reference, secrets, trust))
+            return await self._driver.to_the_end(self._restore(reference, given, trust, timeout))
 
     async def rollback(
         self,
@@ -224,14 +243,16 @@ class Session:
         *,
         secrets: Mapping[str, str] | None = None,
         trust: bool = False,
+        timeout: float | None = WORK_TIMEOUT,
     ) -> Report:
         """Go back to before this session's last checkpoint, or to a given one.
 
         The head moves on to a new checkpoint, so that this can be undone. Raises NotFound.
         """
         self._driver.check_open()
+        given = self._given(secrets, timeout)
         async with self._driver.lock:
-            return await to_the_end(self._rollback(to, secrets, trust))
+            return await self._driver.to_the_end(self._rollback(to, given, trust, timeout))
 
     async def fork(self, name: str | None = None) -> Session:
         """A new session, under another name and in a worker of its own, from this very moment.
@@ -242,7 +263,7 @@ class Session:
         other = _subject(name or f"{self.name}-{random_names.token_hex(3)}")
         self._driver.worker()  # raises UsageError when there is none
         async with self._driver.lock:
-            first = await to_the_end(self._freeze_as(other))
+            first = await self._driver.to_the_end(self._freeze_as(other))
         forked = type(self)(
             other.name,
             store=self.store,
@@ -264,8 +285,9 @@ class Session:
     async def _begin_at(self, checkpoint: Checkpoint, trust: bool) -> Self:
         """Start with a checkpoint's namespace, and go on from there."""
         try:
+            given = self._given(None)
             async with self._driver.lock:
-                await to_the_end(self._apply(self.store, checkpoint, trust))
+                await self._driver.to_the_end(self._apply(self.store, checkpoint, given, trust))
                 self._line.at = checkpoint
         except BaseException:
             await self.shutdown()
@@ -273,10 +295,10 @@ class Session:
         return self
 
     async def _freeze(
-        self, reason: str, stage: str | None, save_to_disk: bool
+        self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
     ) -> SessionCheckpoint:
         parts, created = await self._driver.capture(
-            reason, stage, save_to_disk, self._max_item_bytes
+            reason, stage, save_to_disk, self._max_item_bytes, timeout
         )
         # Counted here: what a worker says about itself is not relied upon.
         on_disk = save_to_disk or sum(map(len, parts.values())) > IN_MEMORY
@@ -315,23 +337,27 @@ class Session:
         return made.checkpoint
 
     async def _restore(
-        self, reference: Reference | None, secrets: Mapping[str, str] | None, trust: bool
+        self,
+        reference: Reference | None,
+        secrets: Mapping[str, str],
+        trust: bool,
+        timeout: float | None,
     ) -> Report:
         store, target = await asyncio.to_thread(self._find, reference)
-        report = await self._apply(store, target, trust, secrets)
+        report = await self._apply(store, target, secrets, trust, timeout)
         if store is not self._memory:
             self._line.at = await asyncio.to_thread(store.restore, target, trust=trust)
         return report
 
     async def _rollback(
-        self, to: Reference | None, secrets: Mapping[str, str] | None, trust: bool
+        self, to: Reference | None, secrets: Mapping[str, str], trust: bool, timeout: float | None
     ) -> Report:
         before = await asyncio.to_thread(self._head)
         if not self._driver.started:
             self._line.at = before
         try:
             made = await asyncio.to_thread(self._roll_head_back, to, trust)
-            report = await self._apply(self.store, made, trust, secrets)
+            report = await self._apply(self.store, made, secrets, trust, timeout)
         except BaseException:
             if await asyncio.to_thread(self._head) != before:
                 await asyncio.to_thread(self.store.restore, before, trust=True)
@@ -352,31 +378,43 @@ class Session:
         self,
         store: Store,
         target: Checkpoint,
+        secrets: Mapping[str, str],
         trust: bool,
-        secrets: Mapping[str, str] | None = None,
+        timeout: float | None = WORK_TIMEOUT,
     ) -> Report:
         parts = await asyncio.to_thread(checkpoints.read, store, target, trust)
+        restored = await self._load(target.id, parts, secrets, timeout)
+        self.report = report_of(restored.items)
+        return self.report
+
+    def _given(
+        self, secrets: Mapping[str, str] | None, timeout: float | None = None
+    ) -> dict[str, str]:
+        """All secrets that a restore may put in again. Raises BadInput."""
+        checks.seconds("timeout", timeout)
         environ = {
             key.removeprefix(_SECRET): value
             for key, value in os.environ.items()
             if key.startswith(_SECRET)
         }
-        given = {**environ, **self._secrets, **(secrets or {})}
-        restored = await self._load(target.id, parts, given)
-        self.report = report_of(restored.items)
-        return self.report
+        given = checks.texts("secrets", secrets)
+        return {**checks.texts("environ", environ), **self._secrets, **given}
 
     async def _load(
-        self, checkpoint_id: str, parts: Mapping[str, bytes], secrets: Mapping[str, str]
+        self,
+        checkpoint_id: str,
+        parts: Mapping[str, bytes],
+        secrets: Mapping[str, str],
+        timeout: float | None,
     ) -> RestoredMessage:
         restored = None
         if self.alive:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
-            restored = await self._driver.restore(checkpoint_id, parts, secrets)
+            restored = await self._driver.restore(checkpoint_id, parts, secrets, timeout)
         if restored is None:
             self._driver.check_open()
             await self._driver.start()
-            restored = await self._driver.restore(checkpoint_id, parts, secrets)
+            restored = await self._driver.restore(checkpoint_id, parts, secrets, timeout)
         if restored is None:
             from holdfast.session.errors import WorkerDied
 

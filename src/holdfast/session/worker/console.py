@@ -68,4 +68,6 @@ class Console(io.TextIOBase):
                 return None
             # An answer to an earlier question, whose cell was interrupted, may still be on its way.
             if isinstance(message, InputResponseMessage) and message.request_id == request:
+                if message.error:
+                    raise ValueError(message.error)
                 return message.text

@@ -1,0 +1,63 @@
+"""What a caller gives, looked at before it is sent: a worker ends over what it cannot read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from holdfast.model.errors import BadInput
+from holdfast.protocol.frames import MAX_FRAME
+
+_ROOM = 4096  # of a frame, for everything but the text
+
+
+def text(what: str, value: object) -> str:
+    """A text that can travel. Raises BadInput."""
+    if not isinstance(value, str):
+        raise BadInput(f"{what} is {type(value).__name__}, not text")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{what} holds a lone surrogate at {error.start}", hint="it is not valid Unicode"
+        ) from None
+    if size > MAX_FRAME - _ROOM:
+        raise BadInput(f"{what} has {size} bytes, more than {MAX_FRAME - _ROOM}")
+    return value
+
+
+def flag(what: str, value: object) -> bool:
+    """True or False. Raises BadInput."""
+    if not isinstance(value, bool):
+        raise BadInput(f"{what} is {type(value).__name__}, not True or False")
+    return value
+
+
+def seconds(what: str, value: object) -> float | None:
+    """A time, or None for no limit. Raises BadInput."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise BadInput(f"{what} is {value!r}, not a number of seconds")
+    return value
+
+
+def size(what: str, value: object) -> int | None:
+    """A number of bytes, or None for no limit. Raises BadInput."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise BadInput(f"{what} is {value!r}, not a number of bytes")
+    return value
+
+
+def texts(what: str, value: object) -> dict[str, str]:
+    """Names and their texts. Raises BadInput, without telling a text: these are secrets."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{what} is {type(value).__name__}, not a mapping from names to texts")
+    return {
+        text(f"a name in {what}", name): text(f"{what}[{name!r}]", given)
+        for name, given in value.items()
+    }
