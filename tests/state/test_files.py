@@ -448,7 +448,7 @@ def test_a_full_disk(full_disk: Path) -> None:
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of one megabyte."""
     if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
+        pytest.fail("mounting a small disk needs root: run the tests as root")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -135,7 +134,6 @@ assert manager.state_data["step"] == [bool(child), 3], manager.state_data
     assert len(StateManager("s", directory=tmp_path).list_checkpoints()) == 13
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_order_in_which_the_disk_is_told(tmp_path: Path) -> None:
     """Synced, then named, then the name synced, and only then the oldest removed."""
     code = """

@@ -65,3 +65,9 @@ def test_what_is_not_there_is_only_made_when_wanted(tmp_path: Path) -> None:
         open_store(tmp_path / "none", create=False)
     assert caught.value.hint
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("address", ["http://[bad", "~nobody-of-that-name/x", "a\0b"])
+def test_an_impossible_address_is_told_in_words(address: str) -> None:
+    with pytest.raises(BadInput, match="not a store address"):
+        open_store(address)

@@ -6,11 +6,18 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.model.errors import BadInput
+
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
     """`HOLDFAST_HOME`, else `~/.holdfast`."""
     given = environ.get("HOLDFAST_HOME")
-    return Path(given).expanduser() if given else Path.home() / ".holdfast"
+    try:
+        return Path(given).expanduser() if given else Path.home() / ".holdfast"
+    except RuntimeError:
+        raise BadInput(
+            "this user has no home directory", hint="set HOME or HOLDFAST_HOME to a directory"
+        ) from None
 
 
 def default_store_url(environ: Mapping[str, str] = os.environ) -> str:

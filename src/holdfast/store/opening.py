@@ -35,9 +35,12 @@ def open_backend(address: str, *, create: bool = True) -> Backend:
     """The place that an address names."""
     if not address:
         raise BadInput("an empty store address", hint="give a directory or memory://")
-    if "://" not in address:
-        return LocalBackend(Path(address).expanduser().absolute(), create=create)
-    parts = urlsplit(address)
+    try:
+        if "://" not in address:
+            return LocalBackend(Path(address).expanduser().absolute(), create=create)
+        parts = urlsplit(address)
+    except (ValueError, RuntimeError) as error:  # a NUL, a bad host; no such user's home
+        raise BadInput(f"not a store address: {address!r} ({error})") from None
     if parts.scheme == "memory":
         return MemoryBackend(parts.netloc)
     if parts.scheme == "file":
