@@ -82,6 +82,20 @@ async def test_an_item_that_lies_about_its_class(session: Session) -> None:
     assert await value(session, "other") == [1]
 
 
+async def test_a_metaclass_that_raises(session: Session) -> None:
+    result = await session.execute(
+        "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(name)\n"
+        "class C(metaclass=M): pass\n"
+        + RAISING
+        + "def pretend(made): return Pretends()\n@pretend\ndef f(): pass\nc = C()\nother = [1]"
+    )
+    assert result.error is None
+    cp = await session.checkpoint()
+    assert cp.report["other"].outcome == "exact"
+    await session.restore(cp)
+    assert await value(session, "other") == [1]
+
+
 async def test_an_item_that_raises_when_it_is_read(session: Session) -> None:
     await session.execute(
         "import os\nclass Late:\n    def __init__(self): self.x = 1\n"

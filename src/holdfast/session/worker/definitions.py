@@ -30,6 +30,15 @@ class Site(NamedTuple):
     statement: str = ""
 
 
+# As `type` itself has it, and the type itself is asked: no user code runs.
+_DICT = type.__dict__["__dict__"].__get__
+
+
+def attributes_of(made: object) -> dict[str, object]:
+    """A class's own attributes; nothing for what is no class."""
+    return dict(_DICT(made)) if issubclass(type(made), type) else {}
+
+
 class Event:
     """A definition that ran, the object it made, and a class's attributes at that moment."""
 
@@ -39,7 +48,7 @@ class Event:
         self.label = label
         self.site = site
         self.object = weakref.ref(made)
-        self.attributes = dict(vars(made)) if isinstance(made, type) else {}
+        self.attributes = attributes_of(made)
 
 
 class Definitions:

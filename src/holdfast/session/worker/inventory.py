@@ -63,16 +63,17 @@ def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definition
         made = event.object()
         if id(made) in found.labels:
             continue
-        if isinstance(made, type):
+        if issubclass(type(made), type):
+            assert isinstance(made, type)
             _add_class(found, event, made, bound.pop(id(made), []))
-        elif isinstance(made, FunctionType) and id(made) in bound:
+        elif type(made) is FunctionType and id(made) in bound:
             place = codes.locate(made.__code__)
             if place is not None:
                 _add_function(found, event.label, made, place, bound.pop(id(made)))
     for names in bound.values():
         value = namespace[names[0]]
-        place = codes.locate(value.__code__) if isinstance(value, FunctionType) else None
-        if isinstance(value, FunctionType) and place is not None:
+        place = codes.locate(value.__code__) if type(value) is FunctionType else None
+        if type(value) is FunctionType and place is not None:
             _add_function(found, f"f:{names[0]}", value, place, names)
         else:
             found.values.extend(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from types import FunctionType
 
+from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.grouping import changeable
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
@@ -16,7 +17,7 @@ def class_state(cls: type, before: dict[str, object]) -> dict[str, object]:
     """Attributes to set and to delete after the class has been executed again."""
     if issubclass(type(cls), enum.EnumMeta):
         return {}
-    now = dict(vars(cls))
+    now = attributes_of(cls)
     changed: dict[str, object] = {}
     for name, value in now.items():
         if name in _OWN:
