@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.errors import Corrupt
+from holdfast.model.errors import BadInput, Corrupt
 from holdfast.model.home import home as default_home
 from holdfast.state import durable
 
@@ -40,7 +40,7 @@ def note(directory: Path, home: Path | None = None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished.write_bytes(data)
         unfinished.rename(folder / name)
-    except (OSError, UnicodeEncodeError, RuntimeError) as error:  # RuntimeError: nobody's home
+    except (OSError, UnicodeEncodeError, BadInput) as error:  # BadInput: nobody's home
         log.warning("could not note %s in the registry: %s", directory, error)
 
 
