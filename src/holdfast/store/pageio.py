@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 _BLOCKS_PER_WINDOW = WINDOW // BLOCK
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
 # keeps chunks of gathered pages from staying alive for a single page.
-_MAX_RUNS = PAGES // 2
+_MAX_RUNS = 3 * PAGES // 4
 
 
 class PageReader:
