@@ -115,9 +115,14 @@ def is_locked(store: Path) -> bool:
     return False
 
 
-def await_stop(process: subprocess.Popen[bytes]) -> None:
-    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+def stop(process: subprocess.Popen[bytes]) -> bool:
+    """Stop a process; False when it ended before that."""
+    process.send_signal(signal.SIGSTOP)
+    while process.poll() is None:
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return True
         time.sleep(0.001)
+    return False
 
 
 def test_a_stopped_process_blocks_nobody(tmp_path: Path) -> None:
@@ -127,12 +132,7 @@ def test_a_stopped_process_blocks_nobody(tmp_path: Path) -> None:
     with open_store(place) as store:
         member = Member("writer", 0, place, 8)
         try:
-            while member.process.poll() is None:
-                time.sleep(0.4)
-                member.process.send_signal(signal.SIGSTOP)
-                if member.process.poll() is not None:
-                    break
-                await_stop(member.process)
+            while stop(member.process):
                 if not is_locked(place):
                     begun = time.monotonic()
                     crowd.write(store, 1, random.Random(stopped))
@@ -141,6 +141,7 @@ def test_a_stopped_process_blocks_nobody(tmp_path: Path) -> None:
                     assert time.monotonic() - begun < 10
                     stopped += 1
                 member.process.send_signal(signal.SIGCONT)
+                time.sleep(0.4)
         finally:
             member.process.send_signal(signal.SIGCONT)
         assert member.wait() == []
