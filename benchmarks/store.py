@@ -75,7 +75,7 @@ def _version(command: str) -> str:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{command.split()[0]} is not installed; `make setup-test` installs it")
-    return done.stdout.split("compiled")[0].strip().strip("*").strip()[:60]
+    return done.stdout.split("compiled")[0].split(", by")[0].strip().strip("*").strip()[:60]
 
 
 def measure_tool(tool: Tool, data: Path, scratch: Path) -> list[Cost]:
