@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from holdfast.model.errors import Conflict
 from holdfast.store.collect import _Collector, _condemn
 from holdfast.store.local import LocalBackend
 from holdfast.store.opening import open_store
-from holdfast.store.retention import Last
+from holdfast.store.retention import Last, Policy
 from holdfast.store.store import Store
 
 MEDIUM = 900_000  # goes into the log
@@ -278,7 +279,8 @@ def test_a_lock_does_not_stay_with_a_child(tmp_path: Path) -> None:
     try:
         os.close(reading)
         with open_store(tmp_path / "store") as store:
-            save(store, "state/a", b"x")
+            saved = save(store, "state/a", b"x")  # a lock still held would end in a Conflict
+            assert store.head("state/a") == saved
     finally:
         os.close(writing)
         os.waitpid(pid, 0)
@@ -292,3 +294,23 @@ def test_whoever_keeps_the_lock_is_named(tmp_path: Path) -> None:
     with holder._log._locked(), pytest.raises(Conflict, match=str(os.getpid())) as caught:
         impatient.seal()
     assert caught.value.hint
+
+
+def test_a_pin_that_comes_before_the_drop_counts(tmp_path: Path) -> None:
+    """Whoever prunes decides on the log as it is when the drop is written."""
+    ours, theirs = open_store(tmp_path / "store"), open_store(tmp_path / "store")
+    first = save(ours, "state/x", b"first")
+    save(ours, "state/x", b"second")
+
+    class PinsMeanwhile(Policy):
+        asked = 0
+
+        def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> dict[str, str]:
+            self.asked += 1
+            if self.asked == 2:  # after the look, before the drop
+                theirs.pin(first)
+            return {}
+
+    report = ours.prune(PinsMeanwhile())
+    assert report.removed == ()
+    assert ours.resolve(first).pinned

@@ -416,11 +416,20 @@ class Store:
     ) -> collect.PruneReport:
         """Apply a retention policy to each subject, then give back the space nothing needs."""
         only = None if subject is None else str(_subject(subject))
-        plan = collect.plan(self._ledger.refresh(), keep or retention.DEFAULT, only, moment.now())
+        policy = keep or retention.DEFAULT
+        plan = collect.plan(self._ledger.refresh(), policy, only, moment.now())
         if dry_run:
             return collect.estimate(self._ledger, plan)
+
+        def build(now: Catalogue) -> tuple[Entry, bytes]:
+            # Decided anew on each try: a pin or a restore that came first counts.
+            nonlocal plan
+            plan = collect.plan(now, policy, only, moment.now())
+            doomed = tuple(cast(bytes, id_bytes(one.id)) for one in plan.removed)
+            return Drop(ids=doomed, time=_tick(now)), b""
+
         if plan.removed:
-            self._drop({cast(bytes, id_bytes(one.id)) for one in plan.removed})
+            self._ledger.append(build)
         return collect.execute(self._ledger, plan)
 
     def _drop(self, doomed: set[bytes]) -> None:
