@@ -41,7 +41,7 @@ def test_an_upward_import_is_noticed(tmp_path: Path, repository: Path) -> None:
     for name in ("", "cli", "store"):
         (package / name).mkdir(parents=True, exist_ok=True)
         (package / name / "__init__.py").write_text("")
-    (package / "store/log.py").write_text("from holdfast import cli\n")
+    (package / "store/upwards.py").write_text("from holdfast import cli\n")
     config = tmp_path / ".importlinter"
     config.write_text((repository / ".importlinter").read_text())
     program = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports; "
@@ -50,4 +50,4 @@ def test_an_upward_import_is_noticed(tmp_path: Path, repository: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert "holdfast.store.log" in result.stdout
+    assert "holdfast.store.upwards" in result.stdout

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.backend import Backend
-from holdfast.store.local import LocalBackend
-from holdfast.store.memory import MemoryBackend
+from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.memory import MemoryBackend
 from holdfast.testing.backends import BackendSuite
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, UsageError
 from holdfast.store import Store, open_store
-from holdfast.store.catalogue import Catalogue
+from holdfast.store.log.catalogue import Catalogue
 
 
 def in_child(act: Callable[[], None], seconds: float = 20) -> int:

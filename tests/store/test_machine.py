@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.store.backend import Backend
+from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.keys import Key, Keyring
-from holdfast.store.local import LocalBackend
-from holdfast.store.memory import MemoryBackend
 from holdfast.store.retention import Last, Tagged
 from holdfast.store.store import Store
 from holdfast.testing.strategies import BYTE_SPLITS, contents, part_names, values

@@ -18,8 +18,8 @@ from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict
+from holdfast.store.backends.local import LocalBackend
 from holdfast.store.collect import _Collector, _condemn
-from holdfast.store.local import LocalBackend
 from holdfast.store.opening import open_store
 from holdfast.store.retention import Last, Policy
 from holdfast.store.store import Store

@@ -13,10 +13,10 @@ import pytest
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, NotFound
 from holdfast.store import Store, open_store
-from holdfast.store.entries import Move, encode_entry
-from holdfast.store.frames import Signed, signed_message
+from holdfast.store.backends.local import LocalBackend
 from holdfast.store.keys import load_keyring
-from holdfast.store.local import LocalBackend
+from holdfast.store.log.entries import Move, encode_entry
+from holdfast.store.log.frames import Signed, signed_message
 
 
 def test_a_list_is_newest_first_and_can_be_narrowed(store: Store, save) -> None:

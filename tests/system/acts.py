@@ -14,9 +14,9 @@ from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
-from holdfast.store.disk import Disk, Sync
+from holdfast.store.backends.disk import Disk, Sync
+from holdfast.store.backends.local import LocalBackend
 from holdfast.store.keys import load_keyring
-from holdfast.store.local import LocalBackend
 from holdfast.store.retention import Last
 from holdfast.store.store import Store
 from holdfast.testing.disks import ForgetfulDisk

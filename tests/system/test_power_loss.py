@@ -15,7 +15,7 @@ import pytest
 from tests.system import acts
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store.disk import Sync
+from holdfast.store.backends.disk import Sync
 from holdfast.testing.lossfs import Loss
 from holdfast.testing.power import Power, powered
 from holdfast.testing.stage import Performance, Stage

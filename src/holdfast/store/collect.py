@@ -15,12 +15,14 @@ from datetime import datetime
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store import retention, workers
-from holdfast.store.backend import Behind, VolumeInfo, hold_for_writing
-from holdfast.store.catalogue import Catalogue, Record, id_text
-from holdfast.store.chunks import Location
-from holdfast.store.contents import part_chunks
-from holdfast.store.entries import (
+from holdfast.store import retention
+from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
+from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import Location
+from holdfast.store.chunks.packs import PackWriter
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
+from holdfast.store.log.entries import (
     Condemn,
     Drop,
     Entry,
@@ -31,9 +33,8 @@ from holdfast.store.entries import (
     encode_entry,
     split_names,
 )
-from holdfast.store.frames import Frame, Signed, signed_message
-from holdfast.store.ledger import Ledger
-from holdfast.store.packs import PackWriter
+from holdfast.store.log.frames import Frame, Signed, signed_message
+from holdfast.store.parts.contents import part_chunks
 
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
 _LONG_LOG = 4 * 1024 * 1024  # a log longer than this is folded in any case

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.store.blocks import LEAF_BLOCKS, PAGE
-from holdfast.store.catalogue import Record
 from holdfast.store.ledger import Ledger
-from holdfast.store.pageio import PageReader
-from holdfast.store.parts import PartRecord, split_ids
-from holdfast.store.streams import part_leaves
-from holdfast.store.structure import read_value
+from holdfast.store.log.catalogue import Record
+from holdfast.store.parts.blocks import LEAF_BLOCKS, PAGE
+from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.part import PartRecord, split_ids
+from holdfast.store.parts.streams import part_leaves
+from holdfast.store.parts.structure import read_value
 
 Change = Literal["added", "removed", "changed", "same"]
 

@@ -16,15 +16,17 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
-from holdfast.store import content, workers
-from holdfast.store.backend import Hold, hold_for_writing
-from holdfast.store.catalogue import Catalogue, Record
-from holdfast.store.chunks import MAX_CHUNK, Location
-from holdfast.store.contents import part_chunks
-from holdfast.store.entries import HERE, Commit, Verb
+from holdfast.store.backends.contract import Hold, hold_for_writing
+from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import MAX_CHUNK, Location
+from holdfast.store.chunks.sink import Sink
 from holdfast.store.ledger import Ledger
-from holdfast.store.pageio import PageReader, PageWriter
-from holdfast.store.parts import (
+from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.entries import HERE, Commit, Verb
+from holdfast.store.parts import content
+from holdfast.store.parts.contents import part_chunks
+from holdfast.store.parts.pageio import PageReader, PageWriter
+from holdfast.store.parts.part import (
     INLINE_LEAF,
     INLINE_PARTS,
     PIECES,
@@ -36,9 +38,8 @@ from holdfast.store.parts import (
     encode_pieces,
     pieces_root,
 )
-from holdfast.store.sink import Sink
-from holdfast.store.sources import Source, windows
-from holdfast.store.structure import write_value
+from holdfast.store.parts.sources import Source, windows
+from holdfast.store.parts.structure import write_value
 
 _PIECE = 1024 * 1024  # pieces of a `whole` part
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported
 from holdfast.model.report import Problem
-from holdfast.store.backend import Backend, Behind
-from holdfast.store.catalogue import Catalogue, Record
-from holdfast.store.chunks import Location
-from holdfast.store.entries import Commit, Entry, decode_entry, encode_entry
-from holdfast.store.frames import Frame, Signed, signed_message
+from holdfast.store.backends.contract import Backend, Behind
+from holdfast.store.chunks.chunk import Location
+from holdfast.store.chunks.library import Library
 from holdfast.store.keys import Keyring
-from holdfast.store.library import Library
-from holdfast.store.parts import PartRecord, decode_parts, split_ids
+from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry
+from holdfast.store.log.frames import Frame, Signed, signed_message
+from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
 
 Place = tuple[bytes, Location]  # a chunk, and where it is
 Build = Callable[[Catalogue], tuple[Entry, bytes]]

@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.model.errors import BadInput, Unsupported
 from holdfast.model.home import default_store_url
-from holdfast.store.backend import Backend
+from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.keys import Keyring, load_keyring
-from holdfast.store.local import LocalBackend
-from holdfast.store.memory import MemoryBackend
 from holdfast.store.store import Store
 
 

@@ -12,7 +12,7 @@ from collections.abc import Set
 from holdfast.model.checkpoint import SHORT, Checkpoint
 from holdfast.model.errors import BadInput, NotFound
 from holdfast.model.subject import Subject
-from holdfast.store.catalogue import Catalogue, Record, id_bytes
+from holdfast.store.log.catalogue import Catalogue, Record, id_bytes
 
 _HEX = re.compile(r"[0-9a-fA-F]{4,64}")
 _ANCESTOR = re.compile(r"(.+?)((?:~[0-9]{0,9})+)")

@@ -22,23 +22,23 @@ from holdfast.model.errors import (
 from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.store import collect, comparison, references, retention, usage, verifying
-from holdfast.store.backend import Backend
-from holdfast.store.catalogue import Catalogue, Record, id_bytes
+from holdfast.store.backends.contract import Backend
 from holdfast.store.draft import Draft
-from holdfast.store.entries import (
+from holdfast.store.keys import Keyring
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue, Record, id_bytes
+from holdfast.store.log.entries import (
     Drop,
     Entry,
     Label,
     Move,
     Verb,
 )
-from holdfast.store.keys import Keyring
-from holdfast.store.ledger import Ledger
-from holdfast.store.mapping import Mapping as PartMapping
-from holdfast.store.mapping import map_part
-from holdfast.store.parts import PartRecord
-from holdfast.store.streams import PartStream
-from holdfast.store.structure import read_value
+from holdfast.store.parts.mapping import Mapping as PartMapping
+from holdfast.store.parts.mapping import map_part
+from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.streams import PartStream
+from holdfast.store.parts.structure import read_value
 from holdfast.store.usage import Usage
 
 Reference = str | Checkpoint

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.model.report import Problem, Verification
-from holdfast.store.backend import VolumeInfo
-from holdfast.store.blocks import LEAF_BLOCKS, pages_root
-from holdfast.store.catalogue import Catalogue, Record, id_text
-from holdfast.store.chunks import Location, chunk_id, decode
-from holdfast.store.contents import part_chunks
+from holdfast.store.backends.contract import VolumeInfo
+from holdfast.store.chunks.chunk import Location, chunk_id, decode
+from holdfast.store.chunks.packs import BLOCK, check_head, read_table, stored_check
 from holdfast.store.ledger import Ledger
-from holdfast.store.packs import BLOCK, check_head, read_table, stored_check
-from holdfast.store.pageio import PageReader
-from holdfast.store.parts import PartRecord, digest, pieces_root, split_ids
-from holdfast.store.streams import part_leaves
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
+from holdfast.store.parts.blocks import LEAF_BLOCKS, pages_root
+from holdfast.store.parts.contents import part_chunks
+from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.part import PartRecord, digest, pieces_root, split_ids
+from holdfast.store.parts.streams import part_leaves
 
 Progress = Callable[[int, int], None]
 

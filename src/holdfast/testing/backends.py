@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backend import Backend, Behind
-from holdfast.store.frames import Frame, Signed
+from holdfast.store.backends.contract import Backend, Behind
+from holdfast.store.log.frames import Frame, Signed
 
 Place = Any  # whatever `open` understands
 

@@ -1,0 +1,1 @@
+"""Backends: where a store's log and volumes live."""

@@ -1,0 +1,163 @@
+"""The backend contract: where a store's log and volumes live.
+
+One conformance suite (`holdfast.testing.backends`) runs against every implementation.
+A backend knows nothing of checkpoints: it keeps entries in order, keeps volumes, and
+keeps collectors away from what is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.model.errors import HoldfastError
+from holdfast.store.log.frames import Damage, Frame, Signed
+
+
+class Behind(Exception):
+    """The log has grown: read what is new, decide again, retry. Never leaves the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the log holds after a given entry. `reset` says: forget what you knew, start here."""
+
+    frames: list[Frame]
+    reset: bool = False
+    base: int = 0  # up to here a snapshot speaks, which leaves out what no longer matters
+    # Commits that were left out, but whose chunks are still there: others may refer to them.
+    remains: list[Frame] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeInfo:
+    """One file that holds chunks."""
+
+    name: bytes
+    size: int
+    is_pack: bool
+
+
+class Hold(Protocol):
+    """A mark that an operation is in progress; what it may refer to is not deleted."""
+
+    @property
+    def nonce(self) -> bytes:
+        """8 random bytes; packs written under this hold begin with it."""
+        ...
+
+    @property
+    def refusal(self) -> HoldfastError | None:
+        """Why nothing could be taken, where it could not. One may still read: reading notices
+        when something was deleted, and says so."""
+        ...
+
+    def release(self) -> None:
+        """End it; may be called twice."""
+        ...
+
+
+def hold_for_writing(backend: Backend, seq: int) -> Hold:
+    """A hold that really holds: without it a collector could take away what a writer refers to."""
+    hold = backend.hold(seq)
+    if hold.refusal is not None:
+        raise hold.refusal
+    return hold
+
+
+class PackFile(Protocol):
+    """A pack being written. Several threads may write to it at once."""
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None: ...
+
+    def publish(self) -> None:
+        """Make it durable under its name."""
+        ...
+
+    def discard(self) -> None:
+        """Forget it; may be called after publish, and then does nothing."""
+        ...
+
+
+class Backend(Protocol):
+    """Where a store lives."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def store_id(self) -> str:
+        """Random, made with the store, the same for everybody who opens it."""
+        ...
+
+    def entries(self, after: int) -> Tail:
+        """The entries behind number `after`, in order."""
+        ...
+
+    def audit(self) -> list[Damage]:
+        """Everything in the log's files that is no good frame, looked at while nobody appends."""
+        ...
+
+    def append(self, signed: Signed) -> Frame:
+        """Durably add an entry; raises Behind unless the log ends with the number before it."""
+        ...
+
+    def seal(self) -> list[bytes]:
+        """Let the next entry go to a new volume; returns the log's volumes that get no more
+        entries from anybody. Raises Behind when the log has grown."""
+        ...
+
+    def settle(self) -> None:
+        """Make durable what was read from the log, too: its writer may have died before its sync.
+        Nothing may be deleted because of an entry that a power loss could take back."""
+        ...
+
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
+        """Publish a snapshot of the log up to `upto.seq`; returns its size."""
+        ...
+
+    def trim(self, before: int, needed: Set[bytes]) -> int:
+        """Delete log files that the newest snapshot made superfluous, except the volumes in
+        `needed`, if nobody's hold is older than entry `before`; returns the bytes freed."""
+        ...
+
+    def volumes(self) -> list[VolumeInfo]:
+        """All packs and log segments that are there now."""
+        ...
+
+    def create_pack(self, name: bytes) -> PackFile: ...
+
+    def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        """Exactly these bytes; NotFound when the volume is gone, Corrupt when it is too short."""
+        ...
+
+    def path(self, volume: bytes) -> Path | None:
+        """The volume as a file that can be mapped, where there is one."""
+        ...
+
+    def delete(self, volume: bytes) -> int:
+        """Delete a pack and return the bytes freed; one that is gone already frees none."""
+        ...
+
+    def hold(self, seq: int) -> Hold: ...
+
+    def oldest_hold(self) -> int | None:
+        """The lowest number among the holds of the living; sweeps up after the dead."""
+        ...
+
+    def active_nonces(self) -> set[bytes]:
+        """The nonces of the holds of the living."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Space left, where that can be known."""
+        ...
+
+    def reopened(self) -> Backend:
+        """The same place, for a forked child: without the parent's locks and descriptors."""
+        ...
+
+    def close(self) -> None: ...

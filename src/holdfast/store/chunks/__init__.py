@@ -1,0 +1,1 @@
+"""Chunks: bytes kept once, found by the hash of their plaintext."""

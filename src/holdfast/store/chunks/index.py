@@ -1,0 +1,223 @@
+"""The index: which volume holds a chunk. Built from pack tables and log entries, never stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.model.errors import Corrupt, NotFound
+from holdfast.store.chunks.chunk import ID_SIZE, RAW, Location
+from holdfast.store.chunks.packs import PAGE, Rows
+
+Prefixes = NDArray[np.uint64]
+LoadRows = Callable[[bytes], Rows]
+
+
+class Places(NamedTuple):
+    """Where chunks are, as columns. `pack` is a number that `Index.name` understands."""
+
+    pack: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    plain: NDArray[np.int64]
+    codec: NDArray[np.int64]
+
+
+class _Table:
+    """The rows of one pack, column by column: single values of a column are cheap to get."""
+
+    def __init__(self, name: bytes, rows: Rows) -> None:
+        self.name = name
+        self.ids = rows["id"].tobytes()
+        self.offset, self.stored = rows["offset"], rows["stored"]
+        self.plain, self.codec = rows["plain"], rows["codec"]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def columns(self) -> NDArray[np.uint64]:
+        """The ids as four numbers each, for comparing many at once."""
+        return np.frombuffer(self.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
+
+    def id(self, row: int) -> bytes:
+        return self.ids[row * ID_SIZE : (row + 1) * ID_SIZE]
+
+    def location(self, row: int) -> Location:
+        return Location(
+            self.name,
+            self.offset.item(row),
+            self.stored.item(row),
+            self.plain.item(row),
+            self.codec.item(row),
+        )
+
+
+class _Level:
+    """A sorted run of rows of several packs: first 8 bytes of each id, and where its row is."""
+
+    def __init__(self, prefixes: Prefixes, packs: NDArray[np.int32], rows: NDArray[np.int32]):
+        self.prefixes = prefixes
+        self.packs = packs
+        self.rows = rows
+
+    @classmethod
+    def of(cls, table: _Table, number: int) -> _Level:
+        ids = np.frombuffer(table.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
+        packs = np.full(len(table), number, dtype=np.int32)
+        return cls(ids[:, 0].astype(np.uint64), packs, np.arange(len(table), dtype=np.int32))
+
+    def merged(self, other: _Level) -> _Level:
+        prefixes = np.concatenate([self.prefixes, other.prefixes])
+        order = np.argsort(prefixes, kind="stable")
+        packs = np.concatenate([self.packs, other.packs])[order]
+        rows = np.concatenate([self.rows, other.rows])[order]
+        return _Level(prefixes[order], packs, rows)
+
+
+class Index:
+    """Finds chunks in the volumes it was told of. Thread-safe."""
+
+    def __init__(self, load_rows: LoadRows) -> None:
+        self._load_rows = load_rows
+        self._lock = threading.RLock()
+        self._levels: list[_Level] = []
+        self._numbers: dict[bytes, int] = {}
+        self._tables: list[_Table] = []
+        self._inline: dict[bytes, list[Location]] = {}
+        self._damaged: set[bytes] = set()
+
+    def add_inline(self, places: Iterable[tuple[bytes, Location]], *, reset: bool = False) -> None:
+        """Remember chunks that stand in the log; `reset` says that these are all there are.
+
+        What was moved out of the log is remembered until then: somebody may be reading it there.
+        """
+        with self._lock:
+            inline = {} if reset else self._inline
+            for chunk, place in places:
+                inline.setdefault(chunk, []).append(place)
+            self._inline = inline
+
+    def add_packs(self, names: Collection[bytes]) -> None:
+        """Load the tables of packs that are not known yet. One that cannot be read is left out:
+        its chunks count as missing, and whoever needs them is told so."""
+        with self._lock:
+            for name in names:
+                if name in self._numbers or name in self._damaged:
+                    continue
+                try:
+                    rows = self._load_rows(name)
+                except (Corrupt, NotFound):
+                    self._damaged.add(name)
+                    continue
+                self._add_table(_Table(name, rows))
+
+    def _add_table(self, table: _Table) -> None:
+        number = self._numbers[table.name] = len(self._tables)
+        self._tables.append(table)
+        level = _Level.of(table, number)
+        # Levels grow by a factor, so that there are few to search and little is merged twice.
+        while self._levels and len(self._levels[-1].prefixes) < 4 * len(level.prefixes):
+            level = self._levels.pop().merged(level)
+        self._levels.append(level)
+
+    def forget_damage(self) -> None:
+        """Try again to load what could not be read."""
+        with self._lock:
+            self._damaged.clear()
+
+    def knows(self, name: bytes) -> bool:
+        """Whether the pack's table was loaded."""
+        return name in self._numbers
+
+    def find(self, chunk: bytes) -> list[Location]:
+        """Every place where the chunk is said to be."""
+        with self._lock:
+            found = list(self._inline.get(chunk, ()))
+            prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
+            for level in self._levels:
+                at = int(level.prefixes.searchsorted(prefix))
+                if at < len(level.prefixes) and level.prefixes[at] == prefix:
+                    found += self._matches(level, at, chunk)
+            return found
+
+    def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
+        """`find` for many at once, with one search a level."""
+        with self._lock:
+            found = [list(self._inline.get(chunk, ())) for chunk in chunks]
+            ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
+            wanted = ids[:, 0].astype(np.uint64)
+            for level in self._levels:
+                at = level.prefixes.searchsorted(wanted)
+                at[at == len(level.prefixes)] = 0
+                for i in np.flatnonzero(level.prefixes[at] == wanted).tolist():
+                    found[i] += self._matches(level, int(at[i]), chunks[i])
+            return found
+
+    def places(self, chunks: list[bytes]) -> Places:
+        """One place for each of many chunks, as columns; -1 where none was found this quickly."""
+        count = len(chunks)
+        found = Places(*(np.full(count, -1, dtype=np.int64) for _ in range(4)))
+        if not count:
+            return found
+        ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
+        prefixes = ids[:, 0].astype(np.uint64)
+        with self._lock:
+            for level in self._levels:
+                at = level.prefixes.searchsorted(prefixes)
+                at[at == len(level.prefixes)] = 0
+                for number in np.unique(level.packs[at]).tolist():
+                    table = self._tables[number]
+                    mine = np.flatnonzero((level.packs[at] == number) & (found.pack == -1))
+                    rows = level.rows[at[mine]]
+                    same = (table.columns()[rows] == ids[mine]).all(axis=1)
+                    mine, rows = mine[same], rows[same]
+                    found.pack[mine] = number
+                    found.offset[mine] = table.offset[rows]
+                    found.plain[mine] = table.plain[rows]
+                    found.codec[mine] = table.codec[rows]
+        return found
+
+    def prefer_mappable(self, chunks: list[bytes], found: Places) -> None:
+        """Turn to raw copies on page boundaries where `places` came upon another one."""
+        for i in np.flatnonzero((found.codec != RAW) | (found.offset % PAGE != 0)).tolist():
+            for place in self.find(chunks[i]):
+                number = self._numbers.get(place.volume)
+                if number is not None and place.codec == RAW and place.offset % PAGE == 0:
+                    found.pack[i], found.offset[i] = number, place.offset
+                    found.plain[i], found.codec[i] = place.plain, place.codec
+
+    def has_all(self, chunks: list[bytes]) -> bool:
+        """Whether each of these chunks is somewhere."""
+        unsure = np.flatnonzero(self.places(chunks).pack < 0).tolist()
+        return all(self.find(chunks[i]) for i in unsure)
+
+    def name(self, pack: int) -> bytes:
+        """The pack that `places` gave a number."""
+        return self._tables[pack].name
+
+    def _matches(self, level: _Level, at: int, chunk: bytes) -> list[Location]:
+        """The rows from `at` on that really are this chunk's."""
+        found = []
+        prefix = level.prefixes[at]
+        while at < len(level.prefixes) and level.prefixes[at] == prefix:
+            table, row = self._tables[level.packs.item(at)], level.rows.item(at)
+            if table.id(row) == chunk:
+                found.append(table.location(row))
+            at += 1
+        return found
+
+    def rows(self, volume: bytes) -> list[tuple[bytes, Location]]:
+        """Every chunk that a volume is known to hold."""
+        with self._lock:
+            if (number := self._numbers.get(volume)) is not None:
+                table = self._tables[number]
+                return [(table.id(row), table.location(row)) for row in range(len(table))]
+            return [
+                (chunk, place)
+                for chunk, places in self._inline.items()
+                for place in places
+                if place.volume == volume
+            ]

@@ -1,0 +1,97 @@
+"""The library: finds a chunk, reads it, and never returns a wrong byte."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from holdfast.model.errors import Corrupt, HoldfastError, NotFound
+from holdfast.store.backends.contract import Backend
+from holdfast.store.chunks.chunk import Buffer, Location, chunk_id, decode
+from holdfast.store.chunks.index import Index
+from holdfast.store.chunks.packs import Rows, read_table
+
+_CACHE = 64 * 1024 * 1024
+
+
+class Library:
+    """Reads chunks of one store. Thread-safe."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.index = Index(self._load_rows)
+        self._sizes: dict[bytes, int] = {}
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[bytes, Buffer] = OrderedDict()
+        self._cached = 0
+
+    def learn(self, volumes: Iterable[bytes]) -> None:
+        """Make sure that the chunks of these packs can be found."""
+        self.index.add_packs([name for name in volumes if self._is_pack(name)])
+
+    def learn_everything(self) -> None:
+        """Load the table of every pack there is."""
+        infos = [info for info in self.backend.volumes() if info.is_pack]
+        self._sizes.update({info.name: info.size for info in infos})
+        self.index.add_packs([info.name for info in infos])
+
+    def get(self, chunk: bytes) -> Buffer:
+        """The chunk's bytes, verified; another copy is tried when one is damaged."""
+        return self._first_good(chunk, verify=True)
+
+    def get_unverified(self, chunk: bytes) -> Buffer:
+        """For callers that check a hash over the result themselves."""
+        return self._first_good(chunk, verify=False)
+
+    def get_shared(self, chunk: bytes) -> Buffer:
+        """Like `get`, for chunks that several neighbours need: the last ones are kept."""
+        with self._lock:
+            if (found := self._cache.get(chunk)) is not None:
+                self._cache.move_to_end(chunk)
+                return found
+        plain = self.get(chunk)
+        with self._lock:
+            if chunk not in self._cache:
+                self._cache[chunk] = plain
+                self._cached += len(plain)
+            while self._cached > _CACHE:
+                _, dropped = self._cache.popitem(last=False)
+                self._cached -= len(dropped)
+        return plain
+
+    def rows(self, volume: bytes) -> list[tuple[bytes, Location]]:
+        """The chunks of a volume, as far as they can be found."""
+        self.learn([volume])
+        return self.index.rows(volume)
+
+    def read(self, place: Location) -> Buffer:
+        """What stands at a place, decoded but not compared with any id."""
+        stored = self.backend.read(place.volume, place.offset, place.stored)
+        return decode(stored, place.codec, place.plain)
+
+    def _first_good(self, chunk: bytes, *, verify: bool) -> Buffer:
+        failure: HoldfastError | None = None
+        for place in self.index.find(chunk):
+            try:
+                plain = self.read(place)
+                if not verify or chunk_id(plain) == chunk:
+                    return plain
+                failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
+            except (Corrupt, NotFound) as error:
+                failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=_where(place))
+        raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
+
+    def _is_pack(self, name: bytes) -> bool:
+        if name not in self._sizes:
+            infos = self.backend.volumes()
+            self._sizes.update({info.name: info.size for info in infos if info.is_pack})
+        # A volume that is neither a pack nor there at all is found missing when it is read.
+        return name in self._sizes
+
+    def _load_rows(self, name: bytes) -> Rows:
+        return read_table(self.backend, name, self._sizes[name])
+
+
+def _where(place: Location) -> str:
+    return f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"

@@ -1,0 +1,185 @@
+"""Packs: files of up to 128 MiB that hold chunks and end with a table of them."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import threading
+from concurrent.futures import Executor, Future
+from functools import partial
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
+from holdfast.store.backends.contract import Backend, PackFile
+from holdfast.store.chunks.chunk import RAW, Buffer, Location
+
+PACK_LIMIT = 128 * 1024 * 1024
+VERSION = 1
+PAGE = 4096
+_HEAD = struct.Struct("<16sI12x16s16s")
+_FOOT = struct.Struct("<16sQQ16x16s")
+_PACK_MAGIC = b"HOLDFAST-PACK".ljust(16, b"\0")
+_TABLE_MAGIC = b"HOLDFAST-TABLE".ljust(16, b"\0")
+BLOCK = 64  # size of the head, the foot and a row
+
+ROW = np.dtype(
+    [
+        ("id", "V32"),
+        ("offset", "<u8"),
+        ("stored", "<u4"),
+        ("plain", "<u4"),
+        ("codec", "u1"),
+        ("zeros", "V7"),
+        ("check", "V8"),
+    ]
+)
+Rows = NDArray[np.void]
+
+
+def pack_head(name: bytes) -> bytes:
+    head = _HEAD.pack(_PACK_MAGIC, VERSION, name, bytes(16))[:-16]
+    return head + blake3(head).digest()[:16]
+
+
+def check_head(data: bytes, name: bytes) -> None:
+    """Raise unless this is the head of the pack of that name."""
+    magic, version, found, checksum = _HEAD.unpack(data)
+    if blake3(data[:48]).digest()[:16] != checksum or magic != _PACK_MAGIC or found != name:
+        raise Corrupt("the pack's head is damaged")
+    if version > VERSION:
+        raise Unsupported(f"a pack has format {version}, this version knows {VERSION}")
+
+
+def encode_table(rows: Rows, at: int) -> bytes:
+    """Table and foot of a pack whose chunks end at `at`."""
+    table = rows.tobytes()
+    foot = _FOOT.pack(_TABLE_MAGIC, at, len(rows), bytes(16))[:-16]
+    return table + foot + blake3(table + foot).digest()[:16]
+
+
+def read_table(backend: Backend, name: bytes, size: int) -> Rows:
+    """The rows of a pack, sorted by id; raises Corrupt, naming the pack."""
+    where = f"{name.hex()}.pack"
+    if size < 2 * BLOCK:
+        raise Corrupt("the pack is too short", where=where)
+    foot = backend.read(name, size - BLOCK, BLOCK)
+    magic, at, count, checksum = _FOOT.unpack(foot)
+    if magic != _TABLE_MAGIC or at + count * BLOCK + BLOCK != size:
+        raise Corrupt("the pack's table is damaged", where=where)
+    table = backend.read(name, at, count * BLOCK)
+    if blake3(table + foot[:48]).digest()[:16] != checksum:
+        raise Corrupt("the pack's table does not match its checksum", where=where)
+    return np.frombuffer(table, dtype=ROW)
+
+
+def stored_check(codec: int, stored: Buffer) -> bytes:
+    """A checksum of a compressed form: bits of it may flip without changing what comes out.
+    Bytes that are stored raw have their id for this."""
+    return bytes(8) if codec == RAW else blake3(stored).digest()[:8]
+
+
+def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
+    """A table of ids, places and checksums, sorted by id as raw bytes."""
+    rows = np.zeros(len(entries), dtype=ROW)
+    for i, (chunk, place, check) in enumerate(sorted(entries)):
+        rows[i] = (chunk, place.offset, place.stored, place.plain, place.codec, bytes(7), check)
+    return rows
+
+
+class _OpenPack:
+    """One pack being filled: a file, the next free offset, and who is still writing."""
+
+    def __init__(self, backend: Backend, nonce: bytes) -> None:
+        self.name = nonce + secrets.token_bytes(8)
+        self.file: PackFile = backend.create_pack(self.name)
+        try:
+            self.file.write_at(0, pack_head(self.name))
+        except BaseException:
+            self.file.discard()
+            raise
+        self.end = BLOCK
+        self.rows: list[tuple[bytes, Location, bytes]] = []
+        self.writing = 0
+        self.full = False
+        self.failed = False  # a write failed: its table would promise what is not there
+
+    def finish(self) -> None:
+        if self.failed:
+            raise HoldfastError("a chunk could not be written", hint="begin the checkpoint anew")
+        at = -(-self.end // BLOCK) * BLOCK
+        self.file.write_at(at, encode_table(make_rows(self.rows), at))
+        self.file.publish()
+
+
+class PackWriter:
+    """Adds chunks to packs from several threads, and publishes full packs beside the work."""
+
+    def __init__(self, backend: Backend, nonce: bytes, executor: Executor) -> None:
+        self._backend = backend
+        self._nonce = nonce
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._current: _OpenPack | None = None
+        self._all: list[_OpenPack] = []
+        self._publishing: list[Future[None]] = []
+        self.stored_bytes = 0
+
+    def add(
+        self, chunk: bytes, codec: int, stored: Buffer, plain: int, *, aligned: bool = False
+    ) -> Location:
+        """Store one chunk; it is durable after `finish`."""
+        size = len(stored)
+        check = stored_check(codec, stored)
+        with self._lock:
+            pack = self._current
+            if pack is None or (pack.end + size > PACK_LIMIT and pack.rows):
+                pack = self._next()
+            start = -(-pack.end // PAGE) * PAGE if aligned else pack.end
+            pack.end = start + size
+            pack.writing += 1
+            place = Location(pack.name, start, size, plain, codec)
+            pack.rows.append((chunk, place, check))
+            self.stored_bytes += size
+        try:
+            pack.file.write_at(start, stored)
+        except BaseException:
+            pack.failed = True
+            raise
+        finally:
+            with self._lock:
+                pack.writing -= 1
+                if pack.full and not pack.writing:
+                    self._publish(pack)
+        return place
+
+    def finish(self) -> list[bytes]:
+        """Publish everything; returns the packs' names."""
+        with self._lock:
+            if self._current is not None:
+                self._publish(self._current)
+                self._current = None
+        for future in self._publishing:
+            future.result()
+        return [pack.name for pack in self._all]
+
+    def discard(self) -> None:
+        """Forget what was not published; published packs are the collector's."""
+        for future in self._publishing:
+            future.exception()
+        for pack in self._all:
+            pack.file.discard()
+
+    def _next(self) -> _OpenPack:
+        if self._current is not None:
+            self._current.full = True
+            if not self._current.writing:
+                self._publish(self._current)
+        self._current = _OpenPack(self._backend, self._nonce)
+        self._all.append(self._current)
+        return self._current
+
+    def _publish(self, pack: _OpenPack) -> None:
+        self._publishing.append(self._executor.submit(partial(_OpenPack.finish, pack)))

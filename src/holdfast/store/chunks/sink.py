@@ -1,0 +1,146 @@
+"""The sink: where a draft's chunks go. Small drafts stay in memory and end up in the log entry;
+larger ones spill into packs. A chunk that the store already has is only referred to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from holdfast.model.errors import Corrupt
+from holdfast.store.backends.contract import Backend
+from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, encode
+from holdfast.store.chunks.index import Index
+from holdfast.store.chunks.packs import PAGE, PackWriter
+
+SMALL_COMMIT = 1024 * 1024
+
+Usable = Callable[[Location], bool]
+FetchChunk = Callable[[bytes], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class InlineChunk:
+    """A chunk that waits in memory for its commit."""
+
+    id: bytes
+    codec: int
+    stored: bytes
+    plain: int
+    aligned: bool
+
+
+class Sink:
+    """Stores chunks for one draft. Thread-safe."""
+
+    def __init__(self, backend: Backend, index: Index, usable: Usable, nonce: bytes) -> None:
+        self._backend = backend
+        self._index = index
+        self._usable = usable
+        self._nonce = nonce
+        self._lock = threading.Lock()
+        self._inline: list[InlineChunk] = []
+        self._inline_bytes = 0
+        self._packs: PackWriter | None = None
+        self._fresh: dict[bytes, bytes | None] = {}  # None: in memory still
+        self._referred: dict[bytes, Location] = {}
+
+    @property
+    def stored_bytes(self) -> int:
+        """What this draft adds to the store."""
+        return self._inline_bytes + (self._packs.stored_bytes if self._packs else 0)
+
+    @property
+    def inline(self) -> list[InlineChunk]:
+        return self._inline
+
+    def put(self, plain: Buffer, *, chunk: bytes | None = None, aligned: bool = False) -> bytes:
+        """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary."""
+        chunk = chunk or chunk_id(plain)
+        with self._lock:
+            if chunk in self._fresh or chunk in self._referred:
+                return chunk
+        if (place := self._existing(chunk, aligned)) is not None:
+            with self._lock:
+                self._referred[chunk] = place
+            return chunk
+        codec, stored = (RAW, plain) if aligned else encode(plain)
+        self._store(chunk, codec, stored, len(plain), aligned)
+        return chunk
+
+    def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
+        """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
+        unknown = [c for c in chunks if c not in self._fresh and c not in self._referred]
+        for chunk, places in zip(unknown, self._index.find_many(unknown), strict=True):
+            if (place := next(filter(self._usable, places), None)) is not None:
+                self._referred[chunk] = place
+            else:
+                plain = fetch(chunk)
+                if chunk_id(plain) != chunk:
+                    raise Corrupt(f"chunk {chunk.hex()} is damaged")
+                self.put(plain, chunk=chunk)
+
+    def settle(self, more: int) -> None:
+        """Decide where chunks in memory go, when about `more` bytes are still to come."""
+        with self._lock:
+            if self._packs is None and self._inline_bytes + more > SMALL_COMMIT:
+                self._spill()
+
+    def finish(self) -> None:
+        """Everything that is not inline is durable afterwards."""
+        if self._packs is not None:
+            self._packs.finish()
+
+    def discard(self) -> None:
+        if self._packs is not None:
+            self._packs.discard()
+
+    def volume(self, chunk: bytes) -> bytes | None:
+        """Where a chunk of this draft is; None while it waits in memory."""
+        if chunk in self._fresh:
+            return self._fresh[chunk]
+        return self._referred[chunk].volume
+
+    def unusable(self) -> list[tuple[bytes, Location]]:
+        """Chunks referred to whose volumes were given up since."""
+        return [(c, place) for c, place in self._referred.items() if not self._usable(place)]
+
+    def rescue(self, chunk: bytes, plain: Buffer) -> None:
+        """Store anew what was only referred to."""
+        del self._referred[chunk]
+        self.put(plain, chunk=chunk)
+
+    def _existing(self, chunk: bytes, aligned: bool) -> Location | None:
+        for place in self._index.find(chunk):
+            mappable = place.codec == RAW and place.offset % PAGE == 0
+            if (mappable or not aligned) and self._usable(place):
+                return place
+        return None
+
+    def _store(self, chunk: bytes, codec: int, stored: Buffer, plain: int, aligned: bool) -> None:
+        with self._lock:
+            if chunk in self._fresh:
+                return  # another thread was faster
+            self._fresh[chunk] = None
+            if self._packs is None:
+                self._inline.append(InlineChunk(chunk, codec, bytes(stored), plain, aligned))
+                self._inline_bytes += len(stored)
+                if self._inline_bytes <= SMALL_COMMIT:
+                    return
+                self._spill()
+                return
+            packs = self._packs
+        place = packs.add(chunk, codec, stored, plain, aligned=aligned)
+        self._fresh[chunk] = place.volume
+
+    def _spill(self) -> None:
+        """The draft is no longer small: what waited in memory goes to a pack."""
+        self._packs = PackWriter(self._backend, self._nonce, workers.writing())
+        for item in self._inline:
+            place = self._packs.add(
+                item.id, item.codec, item.stored, item.plain, aligned=item.aligned
+            )
+            self._fresh[item.id] = place.volume
+        self._inline = []
+        self._inline_bytes = 0

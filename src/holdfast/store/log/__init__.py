@@ -1,0 +1,1 @@
+"""The log: what happened, in one order. Its fold is the store's state."""

@@ -1,0 +1,227 @@
+"""The catalogue: the fold of the log. Pure: entries in, state out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint, HeadMove
+from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.report import Problem
+from holdfast.model.subject import Subject
+from holdfast.store.log.entries import (
+    HERE,
+    Commit,
+    Condemn,
+    Drop,
+    Entry,
+    Label,
+    Move,
+    Relocate,
+    split_names,
+)
+from holdfast.store.log.frames import Frame
+
+
+@dataclass(slots=True)
+class Record:
+    """A checkpoint in the catalogue: its entry, and what later entries said of it."""
+
+    commit: Commit
+    frame: Frame
+    foreign: bool
+    tags: dict[str, str]
+    pinned: bool = False
+
+    def checkpoint(self) -> Checkpoint:
+        """What callers get to see."""
+        commit = self.commit
+        return Checkpoint(
+            id=id_text(commit.id),
+            subject=Subject.parse(commit.subject),
+            parents=tuple(id_text(parent) for parent in commit.parents),
+            reason=commit.reason,
+            stage=commit.stage,
+            time=moment.from_micros(commit.time),
+            digest=commit.digest.hex(),
+            size_bytes=commit.size,
+            stored_bytes=commit.stored,
+            part_count=commit.part_count,
+            sequence=self.frame.seq,
+            tags=dict(self.tags),
+            pinned=self.pinned,
+            rollback_of=id_text(commit.rollback_of) if commit.rollback_of else None,
+            signer=self.frame.key_id.hex(),
+            foreign=self.foreign,
+        )
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """Everything the log says, up to entry `seq`."""
+
+    seq: int = 0
+    last_time: int = 0
+    last_drop: int = 0  # the entry that last dropped checkpoints
+    records: dict[bytes, Record] = field(default_factory=dict)
+    heads: dict[str, bytes | None] = field(default_factory=dict)
+    moves: dict[str, list[HeadMove]] = field(default_factory=dict)
+    relocations: dict[bytes, list[tuple[int, tuple[bytes, ...]]]] = field(default_factory=dict)
+    condemned: dict[bytes, int] = field(default_factory=dict)
+    named: set[bytes] = field(default_factory=set)  # every volume that a commit ever named
+    others: list[Frame] = field(default_factory=list)  # every entry that is not a commit
+    problems: list[Problem] = field(default_factory=list)
+
+    def apply(self, frame: Frame, entry: Entry, *, foreign: bool) -> None:
+        """Take the next entry in."""
+        self.seq = max(self.seq, frame.seq)
+        match entry:
+            case Commit():
+                self._commit(frame, entry, foreign)
+            case Move():
+                self.others.append(frame)
+                self._move(
+                    entry.subject, frame.seq, entry.time, entry.verb, entry.before, entry.after
+                )
+            case Label():
+                self.others.append(frame)
+                if record := self.records.get(entry.id):
+                    record.tags = {
+                        name: value
+                        for name, value in {**record.tags, **entry.set}.items()
+                        if name not in entry.unset
+                    }
+                    record.pinned = record.pinned if entry.pinned is None else entry.pinned
+            case Drop():
+                self.others.append(frame)
+                self.last_drop = frame.seq
+                for checkpoint in entry.ids:
+                    self.records.pop(checkpoint, None)
+            case Relocate():
+                self.others.append(frame)
+                to = tuple(split_names(entry.to))
+                self.relocations.setdefault(entry.volume, []).append((frame.seq, to))
+                self.named.update(to)
+            case Condemn():
+                self.others.append(frame)
+                for volume in split_names(entry.volumes):
+                    self.condemned[volume] = frame.seq
+        if not isinstance(entry, Commit):
+            self.last_time = max(self.last_time, getattr(entry, "time", 0))
+
+    def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
+        # First, because it raises when the entry makes no sense.
+        self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
+        self.records[commit.id] = Record(commit, frame, foreign, dict(commit.tags))
+        names = split_names(commit.volumes)
+        self.named.update(frame.origin if name == HERE else name for name in names)
+        self.last_time = max(self.last_time, commit.time)
+
+    def _move(
+        self,
+        subject: str,
+        seq: int,
+        time: int,
+        verb: str,
+        before: bytes | None,
+        after: bytes | None,
+    ) -> None:
+        move = HeadMove(
+            subject=Subject.parse(subject),
+            sequence=seq,
+            time=moment.from_micros(time),
+            verb=verb,  # type: ignore[arg-type]  # the entry's type has the same words
+            before=id_text(before) if before else None,
+            after=id_text(after) if after else None,
+        )
+        self.heads[subject] = after
+        self.moves.setdefault(subject, []).append(move)
+
+    # -- questions
+
+    def next_time(self, clock: datetime) -> int:
+        """The time of the next entry: never before the last one's. Raises BadInput at the end of
+        time, where a wrong clock may have put an entry."""
+        time = max(moment.to_micros(clock), self.last_time + 1)
+        moment.from_micros(time)
+        return time
+
+    def record(self, checkpoint: bytes) -> Record:
+        found = self.records.get(checkpoint)
+        if found is None:
+            raise NotFound(
+                f"there is no checkpoint {id_text(checkpoint)}",
+                hint="it may have been pruned; `holdfast list` shows what there is",
+            )
+        return found
+
+    def head(self, subject: str) -> Record | None:
+        head = self.heads.get(subject)
+        return self.records.get(head) if head else None
+
+    def check_free(self, subject: str) -> None:
+        """Raise Conflict when a new subject cannot have this name."""
+        if any(record.commit.subject == subject for record in self.all_records()):
+            raise Conflict(f"{subject} exists already", hint="choose another name")
+
+    def newest_first(self) -> Iterator[Record]:
+        return reversed(self.all_records())
+
+    def all_records(self) -> list[Record]:
+        """A list of its own: another thread may take an entry in while one goes through it."""
+        return list(self.records.values())
+
+    def volumes(self, record: Record) -> list[tuple[bytes, ...]]:
+        """For each volume a commit names: where its chunks are now."""
+        return [
+            self.locate(record.frame.origin if name == HERE else name, record.frame.seq)
+            for name in split_names(record.commit.volumes)
+        ]
+
+    def locate(self, volume: bytes, seq: int) -> tuple[bytes, ...]:
+        """The volumes that now hold what `volume` held when entry `seq` named it."""
+        for moved, to in self.relocations.get(volume, ()):
+            if moved > seq:
+                return tuple(name for target in to for name in self.locate(target, moved))
+        return (volume,)
+
+    def live_volumes(self) -> set[bytes]:
+        """Every volume that some checkpoint needs."""
+        return {
+            name
+            for record in self.all_records()
+            for names in self.volumes(record)
+            for name in names
+        }
+
+    def is_usable(self, volume: bytes, seq: int) -> bool:
+        """Whether a commit may still refer to what stood in `volume` at entry `seq`."""
+        moved = any(at > seq for at, _ in self.relocations.get(volume, ()))
+        # What nothing names was left by a writer that never committed, and may be deleted.
+        return volume in self.named and volume not in self.condemned and not moved
+
+    def dependents(self, volumes: Iterable[bytes]) -> list[Record]:
+        """The checkpoints that need one of these volumes."""
+        wanted = set(volumes)
+        return [
+            record
+            for record in self.all_records()
+            if any(name in wanted for names in self.volumes(record) for name in names)
+        ]
+
+
+def id_text(checkpoint: bytes) -> str:
+    """An id as people write it."""
+    return str(uuid.UUID(bytes=checkpoint))
+
+
+def id_bytes(text: str) -> bytes | None:
+    """The inverse, or None when the text is no id."""
+    try:
+        found = uuid.UUID(text)
+    except ValueError:
+        return None
+    return found.bytes if str(found) == text.lower() else None

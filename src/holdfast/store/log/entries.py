@@ -1,0 +1,175 @@
+"""Entries: what the log says. Their fold is the store's state (spec/store-v1.md, section 4).
+
+Structures are encoded as arrays; a new field goes to the end and has a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from holdfast.model.errors import BadInput, Corrupt, Unsupported
+from holdfast.store.log.frames import MAX_HEADER
+
+VOLUME_SIZE = 16
+_ID_SIZE = 16
+_CHUNK_ID_SIZE = 32
+HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
+
+Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete"]
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
+    """A checkpoint came into being, and its subject's head moved to it."""
+
+    id: bytes
+    subject: str
+    parents: tuple[bytes, ...]
+    reason: str
+    stage: str | None
+    time: int
+    tags: dict[str, str]
+    digest: bytes
+    size: int
+    stored: int
+    part_count: int
+    parts: bytes
+    parts_chunk: bytes
+    volumes: bytes
+    chunk_ids: bytes
+    chunk_sizes: tuple[int, ...]
+    verb: Verb
+    before: bytes | None
+    rollback_of: bytes | None
+    fence: int = 0
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move"):
+    """A subject's head moved to another checkpoint, or to none."""
+
+    subject: str
+    before: bytes | None
+    after: bytes | None
+    verb: Verb
+    time: int
+
+
+class Label(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="label"):
+    """Tags or the pin of a checkpoint changed."""
+
+    id: bytes
+    set: dict[str, str]
+    unset: tuple[str, ...]
+    pinned: bool | None
+    time: int
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="drop"):
+    """Checkpoints ceased to exist."""
+
+    ids: tuple[bytes, ...]
+    time: int
+
+
+class Relocate(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="relocate"):
+    """Live chunks of a volume are now elsewhere."""
+
+    volume: bytes
+    to: bytes
+    time: int
+
+
+class Condemn(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="condemn"):
+    """No later commit may refer to these volumes."""
+
+    volumes: bytes
+    time: int
+
+
+class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto"):
+    """The first frame of a snapshot: everything up to this number is in it, in `count` frames."""
+
+    seq: int
+    count: int = 0
+
+
+Entry = Commit | Move | Label | Drop | Relocate | Condemn | Upto
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The entry's bytes; raises BadInput for what nobody could read back."""
+    try:
+        header = _encoder.encode(entry)
+        decode_entry(header)
+    except (UnicodeError, TypeError, OverflowError, Corrupt) as error:
+        raise BadInput(
+            f"this cannot be recorded: {error}",
+            hint="reasons, stages, tags and their values are texts",
+        ) from None
+    if len(header) > MAX_HEADER:
+        raise BadInput(
+            f"this cannot be recorded: its description has {len(header)} bytes",
+            hint="give long texts as a part, not as a reason or a tag",
+        )
+    return header
+
+
+def decode_entry(header: bytes) -> Entry:
+    """Read an entry; raises Corrupt, or Unsupported for one of a newer kind."""
+    try:
+        entry = _decoder.decode(header)
+    except msgspec.ValidationError as error:
+        if "Invalid value" in str(error):
+            raise Unsupported(
+                f"the log has an entry this version does not know: {error}",
+                hint="upgrade Holdfast to read this store",
+            ) from None
+        raise Corrupt(f"an entry does not make sense: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"an entry cannot be read: {error}") from None
+    if not _fits(entry):
+        raise Corrupt("an entry does not make sense: a field has the wrong length")
+    return entry
+
+
+def _fits(entry: Entry) -> bool:
+    """Whether ids and lists of names have the lengths that they must have."""
+    match entry:
+        case Commit():
+            ids = [entry.id, *entry.parents, entry.before, entry.rollback_of]
+            stored = len(entry.chunk_ids) // _CHUNK_ID_SIZE
+            return (
+                _are_ids(ids)
+                and len(entry.digest) == _CHUNK_ID_SIZE
+                and len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
+                and not len(entry.volumes) % VOLUME_SIZE
+                and not len(entry.chunk_ids) % _CHUNK_ID_SIZE
+                and len(entry.chunk_sizes) == 3 * stored
+                and all(0 <= size < 2**32 for size in entry.chunk_sizes)
+            )
+        case Move():
+            return _are_ids([entry.before, entry.after])
+        case Label():
+            return _are_ids([entry.id])
+        case Drop():
+            return _are_ids(entry.ids)
+        case Relocate():
+            return len(entry.volume) == VOLUME_SIZE and not len(entry.to) % VOLUME_SIZE
+        case Condemn():
+            return not len(entry.volumes) % VOLUME_SIZE
+        case Upto():
+            return True
+
+
+def _are_ids(ids: Iterable[bytes | None]) -> bool:
+    return all(one is None or len(one) == _ID_SIZE for one in ids)
+
+
+def split_names(packed: bytes) -> list[bytes]:
+    """Cut concatenated volume names."""
+    return [packed[i : i + VOLUME_SIZE] for i in range(0, len(packed), VOLUME_SIZE)]

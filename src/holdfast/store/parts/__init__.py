@@ -1,0 +1,1 @@
+"""Parts: named byte streams, cut into chunks by what they hold."""

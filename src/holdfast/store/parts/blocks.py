@@ -1,0 +1,212 @@
+"""Blocks and pages: the extent maps of memory images and arrays (spec, section 5).
+
+A part is cut into blocks of 64 pages. Where few pages of a block changed since the parent, only
+those are stored, gathered with others into chunks; everything else keeps pointing at the chunks
+that hold it already. What decides that a page is unchanged is a comparison with its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from holdfast.model.errors import Corrupt
+from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer
+from holdfast.store.parts.part import split_ids
+
+PAGE = 4096
+PAGES = 64
+BLOCK = PAGE * PAGES
+LEAF_BLOCKS = 256
+HOLE = -1
+
+# An extent's fields, stored column by column: equal columns compress, equal rows are rare.
+_COLUMNS = (("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2"))
+_EXTENT = np.dtype(list(_COLUMNS))
+
+
+class _Leaf(msgspec.Struct, frozen=True, array_like=True):
+    hashes: bytes
+    chunks: bytes
+    extents: bytes
+
+
+_decoder = msgspec.msgpack.Decoder(_Leaf)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of pages of one block, and where they are: page `at` of a chunk onwards."""
+
+    page: int
+    pages: int
+    chunk: bytes
+    at: int
+
+
+class Runs(NamedTuple):
+    """Runs of pages as columns: first page, how many, the chunk's number, first page in it."""
+
+    page: NDArray[np.intp]
+    pages: NDArray[np.intp]
+    chunk: NDArray[np.int32]
+    at: NDArray[np.int64]
+
+
+class PageTable:
+    """One leaf, opened up: for each page, which chunk it is in and where."""
+
+    def __init__(self, count: int) -> None:
+        self.hashes: list[bytes] = [ZERO_ID] * count
+        self.ids: list[bytes] = []
+        self.chunk: NDArray[np.int32] = np.full((count, PAGES), HOLE, dtype=np.int32)
+        self.at: NDArray[np.uint16] = np.zeros((count, PAGES), dtype=np.uint16)
+        self._run_counts: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def resized(self, count: int) -> PageTable:
+        """A copy for `count` blocks; new ones are zero."""
+        table = PageTable(count)
+        keep = min(count, len(self))
+        table.hashes[:keep] = self.hashes[:keep]
+        table.ids = list(self.ids)
+        table.chunk[:keep] = self.chunk[:keep]
+        table.at[:keep] = self.at[:keep]
+        return table
+
+    def number(self, chunk: bytes) -> int:
+        """A number for a chunk in this table."""
+        self.ids.append(chunk)
+        return len(self.ids) - 1
+
+    def set_zero(self, block: int) -> None:
+        self.hashes[block] = ZERO_ID
+        self.chunk[block] = HOLE
+
+    def set_whole(self, block: int, chunk: bytes, pages: int) -> None:
+        """The block is one chunk."""
+        self.hashes[block] = chunk
+        self.chunk[block] = HOLE
+        self.chunk[block, :pages] = self.number(chunk)
+        self.at[block, :pages] = np.arange(pages)
+
+    def runs(self) -> Runs:
+        """Every run of pages of the leaf, in order, without holes."""
+        flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
+        starts, ends = _runs(flat, at)
+        real = flat[starts] != HOLE
+        starts, ends = starts[real], ends[real]
+        return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
+
+    def extents(self, block: int) -> Iterator[Extent]:
+        """The block's runs of pages, in order; holes are left out."""
+        chunk, at = self.chunk[block], self.at[block]
+        starts, ends = _runs(chunk, at)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            if chunk[start] != HOLE:
+                yield Extent(start, end - start, self.ids[chunk[start]], int(at[start]))
+
+    def page_places(self, block: int) -> list[tuple[bytes, int] | None]:
+        """For each page of a block: chunk and page in it, or None for a hole."""
+        return [
+            None if chunk == HOLE else (self.ids[chunk], at)
+            for chunk, at in zip(self.chunk[block].tolist(), self.at[block].tolist(), strict=True)
+        ]
+
+    def run_count(self, block: int) -> int:
+        """How many runs a block has, holes included; asked only of tables that are complete."""
+        if self._run_counts is None:
+            starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
+            counts = np.bincount(starts // PAGES, minlength=len(self))
+            self._run_counts = counts.tolist()
+        return self._run_counts[block]
+
+    def whole(self, block: int) -> bytes | None:
+        """The one chunk that is this block, where that is so."""
+        found = self.hashes[block]
+        number = int(self.chunk[block, 0])
+        single = number != HOLE and self.run_count(block) <= 2 and self.ids[number] == found
+        return found if single else None
+
+    def used_ids(self) -> list[bytes]:
+        used = np.unique(self.chunk)
+        return [self.ids[i] for i in used.tolist() if i != HOLE]
+
+    def encode(self) -> bytes:
+        used = np.unique(self.chunk)
+        used = used[used != HOLE]
+        runs = self.runs()
+        rows = np.zeros(len(runs.page), dtype=_EXTENT)
+        rows["block"], rows["page"] = runs.page // PAGES, runs.page % PAGES
+        rows["pages"] = runs.pages
+        rows["chunk"] = np.searchsorted(used, runs.chunk)
+        rows["at"] = runs.at
+        ids = b"".join(self.ids[i] for i in used.tolist())
+        columns = b"".join(rows[name].tobytes() for name, _ in _COLUMNS)
+        return msgspec.msgpack.encode(_Leaf(b"".join(self.hashes), ids, columns))
+
+    @classmethod
+    def decode(cls, data: Buffer) -> PageTable:
+        try:
+            leaf = _decoder.decode(data)
+            rows = _rows(leaf.extents)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Corrupt(f"the map of a part cannot be read: {error}") from None
+        count = len(leaf.hashes) // ID_SIZE
+        table = cls(count)
+        table.hashes = split_ids(leaf.hashes)
+        table.ids = split_ids(leaf.chunks)
+        lengths = rows["pages"].astype(np.int64)
+        first = rows["block"].astype(np.int64) * PAGES + rows["page"]
+        if len(rows) and (
+            int((first + lengths).max()) > count * PAGES
+            or int(rows["chunk"].max()) >= len(table.ids)
+        ):
+            raise Corrupt("the map of a part points outside of it")
+        # Position within its own run, for every page that an extent covers.
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        where = np.repeat(first, lengths) + within
+        table.chunk.reshape(-1)[where] = np.repeat(rows["chunk"].astype(np.int32), lengths)
+        table.at.reshape(-1)[where] = np.repeat(rows["at"].astype(np.int64), lengths) + within
+        return table
+
+
+def _rows(packed: bytes) -> NDArray[np.void]:
+    """Columns back to rows; raises ValueError when they do not fit."""
+    rows = np.empty(len(packed) // _EXTENT.itemsize, dtype=_EXTENT)
+    at = 0
+    for name, kind in _COLUMNS:
+        rows[name] = np.frombuffer(packed, dtype=kind, count=len(rows), offset=at)
+        at += rows[name].nbytes
+    if at != len(packed):
+        raise ValueError("the extents are cut short")
+    return rows
+
+
+def _runs(
+    chunk: NDArray[np.int32], at: NDArray[np.uint16]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Starts and ends of runs of pages that follow each other in one chunk and one block."""
+    breaks = np.ones(len(chunk), dtype=bool)
+    follows = (at[1:] == at[:-1] + 1) | (chunk[1:] == HOLE)
+    breaks[1:] = (chunk[1:] != chunk[:-1]) | ~follows
+    breaks[::PAGES] = True
+    starts = np.flatnonzero(breaks)
+    ends = np.append(starts[1:], len(chunk))
+    return starts, ends
+
+
+def pages_root(tables: list[PageTable]) -> bytes:
+    hasher = blake3()
+    for table in tables:
+        for block in table.hashes:
+            hasher.update(block)
+    return hasher.digest()

@@ -1,0 +1,129 @@
+"""Parts as they stand in a commit: a name, a root, and a map to chunks (spec, section 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from blake3 import blake3
+
+from holdfast.model.checkpoint import Part, Split
+from holdfast.model.errors import BadInput, Corrupt
+from holdfast.store.chunks.chunk import ID_SIZE
+
+INLINE_LEAF = 512  # a part with one leaf of at most this size carries it itself
+INLINE_PARTS = 4096  # a longer list of parts becomes a chunk
+_HALF = re.compile(r"[\ud800-\udfff]")  # half a character: no UTF-8 can hold it
+PIECES = 1024  # pieces in a leaf of a `whole` or `content` part
+
+
+class PartRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One part of a commit. `volumes` are indexes into the commit's list of volumes."""
+
+    name: str
+    size: int
+    split: Split
+    root: bytes
+    skew: int
+    inline: bool
+    map: bytes
+    volumes: tuple[int, ...]
+
+    def leaf_ids(self) -> list[bytes]:
+        """The leaf chunks; none when the leaf stands here or the part is a structure."""
+        return [] if self.inline else split_ids(self.map)
+
+    def value(self) -> Part:
+        return Part(name=self.name, size=self.size, split=self.split, root=self.root.hex())
+
+
+class Pieces(msgspec.Struct, frozen=True, array_like=True):
+    """A leaf of a `whole` or `content` part."""
+
+    ids: bytes
+    lengths: tuple[int, ...]
+
+
+_parts_decoder = msgspec.msgpack.Decoder(tuple[PartRecord, ...])
+_pieces_decoder = msgspec.msgpack.Decoder(Pieces)
+
+
+def encode_parts(parts: Iterable[PartRecord]) -> bytes:
+    return msgspec.msgpack.encode(sorted(parts, key=lambda part: part.name))
+
+
+def decode_parts(data: bytes) -> tuple[PartRecord, ...]:
+    try:
+        return _parts_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(f"the list of parts cannot be read: {error}") from None
+
+
+def encode_pieces(pieces: Pieces) -> bytes:
+    return msgspec.msgpack.encode(pieces)
+
+
+def decode_pieces(data: bytes) -> Pieces:
+    try:
+        return _pieces_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the map of a part cannot be read: {error}") from None
+
+
+def pieces_root(pieces: Iterable[tuple[bytes, int]]) -> bytes:
+    hasher = blake3()
+    for chunk, length in pieces:
+        hasher.update(chunk + length.to_bytes(8, "little"))
+    return hasher.digest()
+
+
+def split_ids(packed: bytes) -> list[bytes]:
+    return [packed[i : i + ID_SIZE] for i in range(0, len(packed), ID_SIZE)]
+
+
+def digest(
+    *,
+    checkpoint: bytes,
+    subject: str,
+    parents: Sequence[bytes],
+    reason: str,
+    stage: str | None,
+    time: int,
+    tags: dict[str, str],
+    rollback_of: bytes | None,
+    parts: Iterable[PartRecord],
+) -> bytes:
+    """The hash of the logical manifest: it names plaintext only (spec, section 7)."""
+    listed = [
+        [part.name, part.size, part.split, part.root, part.skew]
+        for part in sorted(parts, key=lambda part: part.name)
+    ]
+    manifest = [
+        1,
+        checkpoint,
+        subject,
+        list(parents),
+        reason,
+        stage,
+        time,
+        sorted([name, value] for name, value in tags.items()),
+        rollback_of,
+        listed,
+    ]
+    return blake3(msgspec.msgpack.encode(manifest)).digest()
+
+
+def check_part_name(name: str) -> None:
+    """Part names are relative paths without surprises; raises BadInput."""
+    segments = name.split("/")
+    if (
+        not name
+        or len(name) > 1024
+        or "\0" in name
+        or _HALF.search(name)
+        or any(segment in ("", ".", "..") for segment in segments)
+    ):
+        raise BadInput(
+            f"bad part name: {name!r}", hint="a relative path such as memory/pages-1.img"
+        )

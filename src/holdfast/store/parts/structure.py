@@ -1,0 +1,273 @@
+"""Structure: JSON-like values as trees of chunks, so that a small change stores little.
+
+The format is in the spec, section 6; where values are cut is up to the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Ext
+from xxhash import xxh3_64_intdigest
+
+from holdfast.model.errors import BadInput, Corrupt
+from holdfast.store.chunks.chunk import ID_SIZE, MAX_CHUNK, Buffer
+from holdfast.store.parts.part import split_ids
+
+# Any: a JSON-like value has no narrower type that mypy can follow through recursion.
+Value = Any
+PutChunk = Callable[[bytes], bytes]
+GetChunk = Callable[[bytes], Buffer]
+
+_REFERENCE, _BIG_INTEGER = 1, 2
+_INLINE = 512  # encoded values up to this size stand in their parent
+_LEAF = 4096  # and up to this size are one chunk of their own, however nested
+_LONG = 256 * 1024  # texts and byte strings beyond this are cut
+_RUN_BYTES = 8192
+_RUN_MASK = 15  # a run ends, on average, every 16 items
+_MAX_DEPTH = 200
+
+_encode = msgspec.msgpack.Encoder().encode
+_SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+def write_value(value: Value, put: PutChunk) -> tuple[bytes, int]:
+    """Store a value; returns the root's id and the size of its plain encoding. Raises BadInput."""
+    value = _plain(value, "$", 0)
+    size = len(_encode(value))
+    item = _Writer(put).item(value)
+    if isinstance(item, Ext):
+        return item.data if isinstance(item.data, bytes) else bytes(item.data), size
+    return put(_encode(["v", item])), size
+
+
+def read_value(root: bytes, get: GetChunk) -> Value:
+    """The inverse of `write_value`; raises Corrupt."""
+    return _Reader(get).value(root)
+
+
+def chunk_ids(root: bytes, get: GetChunk) -> Iterator[bytes]:
+    """Every chunk of the tree, the root first."""
+    seen: set[bytes] = set()
+    pending = [root]
+    while pending:
+        chunk = pending.pop()
+        if chunk in seen:
+            continue
+        seen.add(chunk)
+        yield chunk
+        kind, content = _open(get(chunk))
+        if kind in ("M", "L"):
+            pending.extend(split_ids(content))
+        elif kind in ("s", "b"):
+            yield from (piece for piece in split_ids(content) if piece not in seen)
+            seen.update(split_ids(content))
+        elif kind in ("m", "l"):
+            pending.extend(item.id for item in content if isinstance(item, _Reference))
+
+
+def _plain(value: Value, path: str, depth: int) -> Value:
+    """The value itself when msgpack can hold it as it is, a converted copy when it has integers
+    beyond 64 bits; raises BadInput for anything that is not JSON-like."""
+    kind = type(value)
+    if kind in _SCALARS:
+        if kind is int and not _INT_MIN <= value <= _INT_MAX:
+            size = value.bit_length() // 8 + 1
+            return Ext(_BIG_INTEGER, value.to_bytes(size, "big", signed=True))
+        if kind is str and not value.isascii():
+            _check_text(value, path)
+        return value
+    if depth > _MAX_DEPTH:
+        raise BadInput(f"the value is nested more than {_MAX_DEPTH} deep at {path[:80]}")
+    if kind is dict:
+        items = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise BadInput(f"a key at {path} is {type(key).__name__}, not a text")
+            _check_text(key, path)
+            items[key] = _plain(item, f"{path}.{key}", depth + 1)
+        return items
+    if kind is list:
+        return [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    raise BadInput(f"a value of type {kind.__name__} at {path} cannot be stored as structure")
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"a text at {path} holds half a character (a lone surrogate)") from None
+
+
+class _Writer:
+    def __init__(self, put: PutChunk) -> None:
+        self._put = put
+
+    def item(self, value: Value) -> Value:
+        """What stands for the value in its parent: itself when small, else a reference."""
+        raw = _encode(value)
+        if len(raw) <= _INLINE:
+            return msgspec.Raw(raw)
+        kind = type(value)
+        if kind is str and len(raw) > _LONG:
+            return self._long("s", value.encode())
+        if kind is bytes and len(raw) > _LONG:
+            return self._long("b", value)
+        if len(raw) <= _LEAF or kind not in (dict, list):
+            return self._node(["v", msgspec.Raw(raw)])
+        return self._map(value) if kind is dict else self._list(value)
+
+    def _map(self, value: dict[str, Value]) -> Ext:
+        runs: list[bytes] = []
+        run: list[Value] = []
+        size = 0
+        for key, member in value.items():
+            item = self.item(member)
+            run += (key, item)
+            size += len(key) + _size(item)
+            if size >= _RUN_BYTES or not xxh3_64_intdigest(key.encode()) & _RUN_MASK:
+                runs.append(self._chunk(["m", run]))
+                run, size = [], 0
+        if run:
+            runs.append(self._chunk(["m", run]))
+        return self._join("M", runs)
+
+    def _list(self, value: list[Value]) -> Ext:
+        runs: list[bytes] = []
+        run: list[Value] = []
+        size = 0
+        for member in value:
+            item = self.item(member)
+            run.append(item)
+            size += _size(item)
+            content = item.data if isinstance(item, Ext) else bytes(item)
+            if size >= _RUN_BYTES or not xxh3_64_intdigest(content) & _RUN_MASK:
+                runs.append(self._chunk(["l", run]))
+                run, size = [], 0
+        if run:
+            runs.append(self._chunk(["l", run]))
+        return self._join("L", runs)
+
+    def _join(self, kind: str, ids: list[bytes]) -> Ext:
+        """One reference for many runs, through as many levels as it takes."""
+        while len(ids) > 1:
+            level: list[bytes] = []
+            group: list[bytes] = []
+            for chunk in ids:
+                group.append(chunk)
+                # Ids are hashes, so a byte of theirs is as good as a hash of them.
+                if len(group) >= 128 or (len(group) > 1 and not chunk[0] & 31):
+                    level.append(self._chunk([kind, b"".join(group)]))
+                    group = []
+            if group:
+                level.append(self._chunk([kind, b"".join(group)]))
+            ids = level
+        return Ext(_REFERENCE, ids[0])
+
+    def _long(self, kind: str, data: bytes) -> Ext:
+        pieces = [self._put(data[at : at + _LONG]) for at in range(0, len(data), _LONG)]
+        return self._node([kind, b"".join(pieces)])
+
+    def _node(self, node: list[Value]) -> Ext:
+        return Ext(_REFERENCE, self._chunk(node))
+
+    def _chunk(self, node: list[Value]) -> bytes:
+        data = _encode(node)
+        if len(data) > MAX_CHUNK:
+            raise BadInput(f"a key or a number is longer than {MAX_CHUNK} bytes")
+        return self._put(data)
+
+
+def _size(item: Value) -> int:
+    return ID_SIZE + 2 if isinstance(item, Ext) else len(bytes(item))
+
+
+class _Reference:
+    __slots__ = ("id",)
+
+    def __init__(self, chunk: bytes) -> None:
+        self.id = chunk
+
+
+def _extension(code: int, data: memoryview) -> object:
+    if code == _REFERENCE and len(data) == ID_SIZE:
+        return _Reference(bytes(data))
+    if code == _BIG_INTEGER:
+        return int.from_bytes(data, "big", signed=True)
+    raise ValueError(f"unknown extension {code}")
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
+
+
+def _open(data: Buffer) -> tuple[str, Value]:
+    """A node's type and content, which is what the type says; raises Corrupt."""
+    try:
+        kind, content = _decode(data)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise Corrupt(f"a structure node cannot be read: {error}") from None
+    match kind, content:
+        case "v", _:
+            good = not isinstance(content, _Reference)
+        case "m", list():
+            good = not len(content) % 2 and all(type(key) is str for key in content[::2])
+        case "l", list():
+            good = True
+        case (("M" | "L" | "s" | "b"), bytes()):
+            good = not len(content) % ID_SIZE
+        case _:
+            good = False
+    if not good:
+        raise Corrupt(f"a structure node of type {kind!r} makes no sense")
+    return kind, content
+
+
+class _Reader:
+    """Reads nodes without recursion: a value may be nested deeper than Python's stack allows."""
+
+    def __init__(self, get: GetChunk) -> None:
+        self._get = get
+
+    def value(self, root: bytes) -> Value:
+        pending = [self._node(root)]
+        result: Value = None
+        while pending:
+            try:
+                wanted = pending[-1].send(result)
+            except StopIteration as done:
+                result = done.value
+                pending.pop()
+                continue
+            if len(pending) > 8 * _MAX_DEPTH:
+                raise Corrupt("a structure is nested deeper than any that is written")
+            pending.append(self._node(wanted))
+            result = None
+        return result
+
+    def _node(self, chunk: bytes) -> Generator[bytes, Value, Value]:
+        """Yields the ids of the nodes it needs, is sent their values, and returns its own."""
+        kind, content = _open(self._get(chunk))
+        if kind == "v":
+            return content
+        if kind in ("m", "l"):
+            items = content if kind == "l" else content[1::2]
+            for at, item in enumerate(items):
+                if isinstance(item, _Reference):
+                    items[at] = yield item.id
+            return items if kind == "l" else dict(zip(content[::2], items, strict=True))
+        if kind in ("M", "L"):
+            merged: Value = {} if kind == "M" else []
+            for part in split_ids(content):
+                run = yield part
+                if type(run) is not type(merged):
+                    raise Corrupt("the runs of a structure are of different types")
+                merged.update(run) if kind == "M" else merged.extend(run)
+            return merged
+        data = b"".join(bytes(self._get(piece)) for piece in split_ids(content))
+        try:
+            return data if kind == "b" else data.decode()
+        except UnicodeDecodeError:
+            raise Corrupt("a long text is not UTF-8") from None

@@ -1,0 +1,98 @@
+"""Page tables: what a leaf of an extent map says."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.errors import Corrupt
+from holdfast.store.chunks.chunk import ZERO_ID
+from holdfast.store.parts.blocks import PAGES, PageTable
+
+A, B = b"a" * 32, b"b" * 32
+
+
+def places(table: PageTable) -> list[object]:
+    return [table.page_places(block) for block in range(len(table))]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 70)), min_size=64), max_size=4)
+)
+def test_a_table_reads_back(blocks: list[list[tuple[int, int]]]) -> None:
+    table = PageTable(len(blocks))
+    numbers = [table.number(bytes([i]) * 32) for i in range(4)]
+    for at, pages in enumerate(blocks):
+        table.hashes[at] = bytes([at]) * 32
+        for page, (chunk, where) in enumerate(pages[:PAGES]):
+            if chunk >= 0:
+                table.chunk[at, page] = numbers[chunk]
+                table.at[at, page] = where
+    again = PageTable.decode(table.encode())
+    assert again.hashes == table.hashes
+    assert places(again) == places(table)
+    assert set(again.used_ids()) == set(table.used_ids())
+
+
+def test_a_whole_block_is_one_extent() -> None:
+    table = PageTable(2)
+    table.set_whole(0, A, PAGES)
+    table.set_whole(1, B, 5)
+    assert [(e.page, e.pages, e.chunk, e.at) for e in table.extents(0)] == [(0, PAGES, A, 0)]
+    assert [(e.page, e.pages, e.chunk, e.at) for e in table.extents(1)] == [(0, 5, B, 0)]
+    table.set_zero(0)
+    assert list(table.extents(0)) == []
+    assert table.hashes[0] == ZERO_ID
+
+
+def test_chunks_that_nothing_uses_are_left_out() -> None:
+    table = PageTable(1)
+    table.set_whole(0, A, PAGES)
+    table.set_whole(0, B, PAGES)
+    assert table.used_ids() == [B]
+    assert PageTable.decode(table.encode()).ids == [B]
+
+
+def test_a_resized_table_keeps_what_it_can() -> None:
+    table = PageTable(2)
+    table.set_whole(0, A, PAGES)
+    table.set_whole(1, B, PAGES)
+    assert places(table.resized(1)) == places(table)[:1]
+    grown = table.resized(3)
+    assert places(grown)[:2] == places(table)
+    assert grown.hashes[2] == ZERO_ID
+    grown.set_zero(0)
+    assert table.hashes[0] == A  # a copy
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_corrupt(garbage: bytes) -> None:
+    try:
+        PageTable.decode(garbage)
+    except Corrupt:
+        return
+    assert msgspec.msgpack.decode(garbage)  # it happened to be a leaf
+
+
+@given(st.binary(max_size=96), st.binary(max_size=96), st.binary(max_size=64))
+def test_a_leaf_with_impossible_columns_is_corrupt_or_harmless(
+    hashes: bytes, ids: bytes, extents: bytes
+) -> None:
+    try:
+        table = PageTable.decode(msgspec.msgpack.encode([hashes, ids, extents]))
+    except Corrupt:
+        return
+    assert int(np.max(table.chunk, initial=-1)) < max(1, len(table.ids))
+
+
+def test_an_extent_outside_of_the_part_is_corrupt() -> None:
+    table = PageTable(2)
+    table.set_whole(1, A, PAGES)
+    leaf = msgspec.msgpack.decode(table.encode())
+    with pytest.raises(Corrupt):
+        PageTable.decode(msgspec.msgpack.encode([leaf[0][:32], leaf[1], leaf[2]]))
+    with pytest.raises(Corrupt):
+        PageTable.decode(msgspec.msgpack.encode([leaf[0], b"", leaf[2]]))
