@@ -20,6 +20,7 @@ CORE_LIBRARIES = ("blake3", "click", "cloudpickle", "msgspec", "numpy", "rich")
 EXTRAS = {
     "server": ("starlette", "uvicorn", "websockets"),
     "s3": ("obstore",),
+    "encryption": ("cryptography",),
     "jupyter": ("ipython",),
     "langgraph": ("langgraph",),
     "mcp": ("mcp",),
