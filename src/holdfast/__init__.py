@@ -26,6 +26,7 @@ _PLACES = {
     "Denied": "holdfast.model.errors",
     "HoldfastError": "holdfast.model.errors",
     "LeaseLost": "holdfast.model.errors",
+    "Owned": "holdfast.model.errors",
     "NotFound": "holdfast.model.errors",
     "Partial": "holdfast.model.errors",
     "StorageFull": "holdfast.model.errors",
@@ -33,6 +34,8 @@ _PLACES = {
     "UsageError": "holdfast.model.errors",
     "Session": "holdfast.session",
     "StateManager": "holdfast.state",
+    "Lease": "holdfast.store.leases",
+    "Owner": "holdfast.model.owner",
     "Store": "holdfast.store",
     "open_store": "holdfast.store",
 }
@@ -47,9 +50,12 @@ __all__ = [
     "HeadMove",
     "HoldfastError",
     "Item",
+    "Lease",
     "LeaseLost",
     "Manifest",
     "NotFound",
+    "Owned",
+    "Owner",
     "Part",
     "Partial",
     "Problem",
@@ -77,16 +83,19 @@ if TYPE_CHECKING:
         HoldfastError,
         LeaseLost,
         NotFound,
+        Owned,
         Partial,
         StorageFull,
         Unsupported,
         UsageError,
     )
+    from holdfast.model.owner import Owner
     from holdfast.model.report import Item, Problem, Report, Verification
     from holdfast.model.subject import Subject
     from holdfast.session import Session
     from holdfast.state import StateManager
     from holdfast.store import Store, open_store
+    from holdfast.store.leases import Lease
 
 
 def __getattr__(name: str) -> object:

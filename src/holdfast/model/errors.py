@@ -4,6 +4,7 @@
     ├── UsageError           usage         2   the call itself is wrong: fix the call
     ├── NotFound             not_found     3   no such subject, checkpoint, part or file
     ├── Conflict             conflict      4   somebody else was first: look, then retry
+    │   ├── Owned            conflict      4   somebody runs the subject: ask its owner
     │   └── LeaseLost        lease_lost    4   the right to advance a subject is gone
     ├── Unsupported          unsupported   5   this machine, engine or version cannot
     ├── Corrupt              corrupt       6   bytes are not what was written
@@ -63,6 +64,20 @@ class Conflict(HoldfastError):
     kind = "conflict"
     exit_code = 4
     http_status = 409
+
+
+class Owned(Conflict):
+    """Something runs the subject now, and only its owner may advance it."""
+
+    def __init__(self, subject: str, owner: str, url: str | None) -> None:
+        where = f" ({url})" if url else ""
+        super().__init__(
+            f"{subject} is in use by {owner}{where}",
+            hint="ask its owner, end it there, or fork a checkpoint of it",
+        )
+        self.subject = subject
+        self.owner = owner
+        self.url = url
 
 
 class LeaseLost(Conflict):

@@ -24,9 +24,11 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import (
     Condemn,
+    Disown,
     Drop,
     Entry,
     Label,
+    Own,
     Relocate,
     Upto,
     decode_entry,
@@ -340,8 +342,10 @@ def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
             # Also of what is gone, as long as something names it: whoever knows its chunks from
             # before must learn that they are no longer to be referred to.
             return any(name in there or name in now.named for name in split_names(entry.volumes))
-        case Drop():
-            return False  # what it dropped is left out
+        case Own():
+            return now.owns(entry.subject, frame.seq)
+        case Drop() | Disown():
+            return False  # what they ended is left out
     return True
 
 

@@ -81,6 +81,7 @@ class Draft:
         tags: Mapping[str, str],
         verb: Verb = "checkpoint",
         rollback_of: bytes | None = None,
+        fence: int = 0,
     ) -> None:
         self._ledger = ledger
         self._subject = subject
@@ -90,6 +91,7 @@ class Draft:
         self._tags = dict(tags)
         self._verb = verb
         self._rollback_of = rollback_of
+        self._fence = fence
         self._pieces: dict[str, _Piece] = {}
         self._done = False
         self._process = os.getpid()
@@ -278,6 +280,7 @@ class Draft:
 
     def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now."""
+        now.check_right(str(self._subject), self._fence)
         if self._verb == "fork":
             now.check_free(str(self._subject))
         self._rescue(now)
@@ -331,6 +334,7 @@ class Draft:
             verb=self._verb,
             before=before,
             rollback_of=self._rollback_of,
+            fence=self._fence,
         )
         return commit, b"".join(chunk.stored for chunk in inline)
 

@@ -19,12 +19,14 @@ from holdfast.model.errors import (
     NotFound,
     UsageError,
 )
+from holdfast.model.owner import Owner
 from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.store import collect, comparison, references, retention, usage, verifying
 from holdfast.store.backends.contract import Backend
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
+from holdfast.store.leases import TTL, Lease, Leases
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_bytes
 from holdfast.store.log.entries import (
@@ -62,6 +64,7 @@ class Store:
 
     def __init__(self, backend: Backend, keyring: Keyring) -> None:
         self._own_ledger = Ledger(backend, keyring)
+        self._own_leases = Leases(self._own_ledger)
         self._process = os.getpid()
 
     @property
@@ -73,6 +76,13 @@ class Store:
             self._own_ledger = Ledger(old.backend.reopened(), old.keyring)
             self._process = os.getpid()
         return self._own_ledger
+
+    @property
+    def _leases(self) -> Leases:
+        ledger = self._ledger
+        if self._own_leases.ledger is not ledger:
+            self._own_leases = Leases(ledger)
+        return self._own_leases
 
     @property
     def url(self) -> str:
@@ -110,19 +120,57 @@ class Store:
         stage: str | None = None,
         tags: Mapping[str, str] | None = None,
         new: bool = False,
+        lease: Lease | None = None,
     ) -> Draft:
         """Begin a checkpoint of a subject, by default on top of its head. With `new` it is a fork:
-        `commit` raises Conflict when the subject has come into being meanwhile."""
+        `commit` raises Conflict when the subject has come into being meanwhile. Raises Owned when
+        somebody else has a lease of the subject; `commit` raises LeaseLost when we had it."""
         who = _subject(subject)
         now = self._ledger.refresh()
+        fence = self._right(str(who), lease)
         if parent == "head":
             base = now.head(str(who))
         else:
             base = None if parent is None else references.resolve(now, parent)
         verb: Verb = "fork" if new else "checkpoint"
         return Draft(
-            self._ledger, who, base, reason=reason, stage=stage, tags=tags or {}, verb=verb
+            self._ledger,
+            who,
+            base,
+            reason=reason,
+            stage=stage,
+            tags=tags or {},
+            verb=verb,
+            fence=fence,
         )
+
+    def lease(
+        self,
+        subject: Subject | str,
+        *,
+        owner: str | None = None,
+        ttl: float = TTL,
+        url: str | None = None,
+        wait: float = 0.0,
+    ) -> Lease:
+        """Become the owner of a subject, who alone may advance it. In a `with` block the lease
+        renews itself. Raises Owned when somebody else is the owner for longer than `wait` seconds;
+        where one cannot see at once whether an owner lives, its renewal is waited for."""
+        return self._leases.take(str(_subject(subject)), name=owner, ttl=ttl, url=url, wait=wait)
+
+    def owner(self, subject: Subject | str) -> Owner | None:
+        """Who has the lease of a subject now."""
+        return self._leases.owner(str(_subject(subject)))
+
+    def _right(self, subject: str, lease: Lease | None) -> int:
+        """The token to state when advancing a subject; 0 where it has no owner."""
+        if lease is None:
+            self._leases.make_way(subject)
+            return 0
+        lease.check()
+        if lease.subject != subject:
+            raise UsageError(f"the lease is for {lease.subject}, not for {subject}")
+        return lease.token
 
     # -- looking
 
@@ -260,14 +308,21 @@ class Store:
 
     # -- moving heads
 
-    def restore(self, reference: Reference, *, trust: bool = False) -> Checkpoint:
+    def restore(
+        self, reference: Reference, *, trust: bool = False, lease: Lease | None = None
+    ) -> Checkpoint:
         """Move the head of a checkpoint's subject to it."""
         found = references.resolve(self._ledger.refresh(), reference)
         _check_trust(found, trust)
-        return self._move(found, "restore")
+        return self._move(found, "restore", self._right(found.commit.subject, lease))
 
     def rollback(
-        self, subject: Subject | str, to: Reference | None = None, *, trust: bool = False
+        self,
+        subject: Subject | str,
+        to: Reference | None = None,
+        *,
+        trust: bool = False,
+        lease: Lease | None = None,
     ) -> Checkpoint:
         """Go back to the head's parent, or to a given checkpoint: a new one of the same content."""
         name = str(_subject(subject))
@@ -283,10 +338,22 @@ class Store:
             )
         _check_trust(target, trust)
         return self._copy(
-            target, Subject.parse(name), head, "rollback", rollback_of=target.commit.id
+            target,
+            Subject.parse(name),
+            head,
+            "rollback",
+            rollback_of=target.commit.id,
+            lease=lease,
         )
 
-    def fork(self, reference: Reference, name: str, *, trust: bool = False) -> Checkpoint:
+    def fork(
+        self,
+        reference: Reference,
+        name: str,
+        *,
+        trust: bool = False,
+        lease: Lease | None = None,
+    ) -> Checkpoint:
         """Begin a new subject of the same kind with the content of a checkpoint."""
         now = self._ledger.refresh()
         source = references.resolve(now, reference)
@@ -296,13 +363,16 @@ class Store:
         if slash and first in KINDS and first != kind:
             raise BadInput(f"a {kind} cannot be forked into a {first}", hint=f"{kind}/{rest}")
         subject = Subject(kind, name.removeprefix(f"{kind}/"))
-        return self._copy(source, subject, source, "fork")
+        return self._copy(source, subject, source, "fork", lease=lease)
 
-    def undo(self, subject: Subject | str) -> HeadMove:
+    def undo(self, subject: Subject | str, *, lease: Lease | None = None) -> HeadMove:
         """Take the last move of a subject's head back; undoing twice does it again."""
         name = str(_subject(subject))
+        self._ledger.refresh()
+        fence = self._right(name, lease)
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
+            now.check_right(name, fence)
             moves = now.moves.get(name)
             if not moves:
                 raise NotFound(f"there is no subject {name}")
@@ -311,15 +381,23 @@ class Store:
             if before is not None:
                 now.record(before)
             after = id_bytes(last.after) if last.after else None
-            move = Move(subject=name, before=after, after=before, verb="undo", time=_tick(now))
+            move = Move(
+                subject=name,
+                before=after,
+                after=before,
+                verb="undo",
+                time=_tick(now),
+                fence=fence,
+            )
             return move, b""
 
         return self._ledger.append(build).moves[name][-1]
 
-    def _move(self, target: Record, verb: Verb) -> Checkpoint:
+    def _move(self, target: Record, verb: Verb, fence: int) -> Checkpoint:
         name = target.commit.subject
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
+            now.check_right(name, fence)
             now.record(target.commit.id)
             move = Move(
                 subject=name,
@@ -327,6 +405,7 @@ class Store:
                 after=target.commit.id,
                 verb=verb,
                 time=_tick(now),
+                fence=fence,
             )
             return move, b""
 
@@ -339,6 +418,7 @@ class Store:
         parent: Record | None,
         verb: Verb,
         rollback_of: bytes | None = None,
+        lease: Lease | None = None,
     ) -> Checkpoint:
         """A checkpoint with the content of another one; stores nothing but its entry."""
         short = source.checkpoint().short
@@ -354,6 +434,7 @@ class Store:
             tags={},
             verb=verb,
             rollback_of=rollback_of,
+            fence=self._right(str(subject), lease),
         ) as draft:
             draft.keep_all(source)
             return draft.commit()
@@ -399,12 +480,15 @@ class Store:
 
     # -- letting go
 
-    def delete(self, *which: Reference) -> List[Checkpoint]:
+    def delete(self, *which: Reference, lease: Lease | None = None) -> List[Checkpoint]:
         """Drop checkpoints. A head that goes moves to its nearest ancestor that stays."""
         now = self._ledger.refresh()
         doomed = {references.resolve(now, one).commit.id for one in which}
         removed = [now.record(one).checkpoint() for one in doomed]
-        self._drop(doomed)
+        fences = {str(one.subject): 0 for one in removed}
+        for name in fences:
+            fences[name] = self._right(name, lease)
+        self._drop(doomed, fences)
         return removed
 
     def prune(
@@ -432,27 +516,34 @@ class Store:
             self._ledger.append(build)
         return collect.execute(self._ledger, plan)
 
-    def _drop(self, doomed: set[bytes]) -> None:
-        for name in {self._ledger.catalogue.record(one).commit.subject for one in doomed}:
-            self._move_head_off(name, doomed)
+    def _drop(self, doomed: set[bytes], fences: Mapping[str, int]) -> None:
+        for name, fence in fences.items():
+            self._move_head_off(name, doomed, fence)
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
+            for name, fence in fences.items():
+                now.check_right(name, fence)
             still = tuple(one for one in sorted(doomed) if one in now.records)
             return Drop(ids=still, time=_tick(now)), b""
 
         self._ledger.append(build)
 
-    def _move_head_off(self, subject: str, doomed: set[bytes]) -> None:
+    def _move_head_off(self, subject: str, doomed: set[bytes], fence: int) -> None:
         head = self._ledger.catalogue.heads.get(subject)
         if head not in doomed:
             return
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
-            before = now.heads.get(subject)
-            after = references.nearest_left(now, subject, doomed)
-            return Move(
-                subject=subject, before=before, after=after, verb="delete", time=_tick(now)
-            ), b""
+            now.check_right(subject, fence)
+            move = Move(
+                subject=subject,
+                before=now.heads.get(subject),
+                after=references.nearest_left(now, subject, doomed),
+                verb="delete",
+                time=_tick(now),
+                fence=fence,
+            )
+            return move, b""
 
         self._ledger.append(build)
 

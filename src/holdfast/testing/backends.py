@@ -325,6 +325,37 @@ class BackendSuite(ABC):
         for hold in held:
             hold.release()
 
+    # -- signs of life
+
+    def test_a_sign_of_life_is_seen_by_everybody_until_it_stops(
+        self, backend: Backend, place: Place
+    ) -> None:
+        other = self.open(place)
+        name = secrets.token_bytes(16)
+        assert other.pulse(name) is None
+        beat = backend.beat(name)
+        for user in (backend, other):
+            pulse = user.pulse(name)
+            assert pulse is not None
+            assert pulse == user.pulse(name)
+        beat.stop()
+        beat.stop()
+        assert backend.pulse(name) is None
+        assert other.pulse(name) is None
+
+    def test_each_renewal_gives_another_nonce(self, backend: Backend, place: Place) -> None:
+        other = self.open(place)
+        name = secrets.token_bytes(16)
+        beat = backend.beat(name)
+        seen = set()
+        for _ in range(5):
+            pulse = other.pulse(name)
+            assert pulse is not None
+            seen.add(pulse.nonce)
+            beat.renew()
+        assert len(seen) == 5
+        beat.stop()
+
     # -- the rest
 
     def test_everybody_knows_the_same_store(self, backend: Backend, place: Place) -> None:

@@ -60,6 +60,26 @@ class Hold(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """An owner's sign of life as somebody else finds it."""
+
+    nonce: bytes  # another one after each renewal
+    vouched: bool  # whether the owner is known to exist; else only a new nonce proves it
+
+
+class Beat(Protocol):
+    """An owner's sign of life."""
+
+    def renew(self) -> None:
+        """Give another one."""
+        ...
+
+    def stop(self) -> None:
+        """Give none any more; may be called twice."""
+        ...
+
+
 def hold_for_writing(backend: Backend, seq: int) -> Hold:
     """A hold that really holds: without it a collector could take away what a writer refers to."""
     hold = backend.hold(seq)
@@ -150,6 +170,15 @@ class Backend(Protocol):
 
     def active_nonces(self) -> set[bytes]:
         """The nonces of the holds of the living."""
+        ...
+
+    def beat(self, name: bytes) -> Beat:
+        """Begin to give a sign of life under a name of 16 bytes; raises Unsupported where others
+        might not see it in time."""
+        ...
+
+    def pulse(self, name: bytes) -> Pulse | None:
+        """The sign of life under that name; None when nobody gives it."""
         ...
 
     def free_bytes(self) -> int | None:

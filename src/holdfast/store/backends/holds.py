@@ -34,7 +34,7 @@ class LocalHold:
         self._path = folder / name
         self._lock = threading.Lock()
         try:
-            self._fd = _locked_file(folder / f".{name}", self._path)
+            self._fd = locked_file(folder / f".{name}", self._path)
         except OSError as error:
             raise from_os_error(error, "beginning an operation on the store") from error
         _open_holds.add(self)
@@ -80,7 +80,7 @@ def living(folder: Path) -> list[tuple[int, bytes]]:
     return alive
 
 
-def _locked_file(draft: Path, final: Path) -> int:
+def locked_file(draft: Path, final: Path) -> int:
     """A new file that nobody ever sees unlocked: it gets its name after the lock."""
     while True:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -27,8 +27,8 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
-from holdfast.store.backends import holds
-from holdfast.store.backends.contract import Hold, Tail, VolumeInfo
+from holdfast.store.backends import beats, holds, mounts
+from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.segments import PATIENCE, LocalLog, write_all
 from holdfast.store.log.frames import Damage, Frame, Signed
@@ -36,9 +36,10 @@ from holdfast.store.log.frames import Damage, Frame, Signed
 MARKER = "holdfast.json"
 FORMAT = "holdfast-store"
 VERSION = 1
-_FOLDERS = ("log", "packs", "holds", "tmp")
+_FOLDERS = ("log", "packs", "holds", "leases", "tmp")
 _PACK = re.compile(r"([0-9a-f]{32})\.pack")
 _TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")
+_BEAT = re.compile(r"\.?[0-9a-f]{32}")
 _OPEN_FILES = 64
 _FAR = 1 << 62  # no file is that long, and the system's own numbers end soon after
 
@@ -225,7 +226,19 @@ class LocalBackend:
     def active_nonces(self) -> set[bytes]:
         alive = {nonce for _, nonce in self._living()}
         self._sweep_tmp(alive)
+        self._sweep_leases()
         return alive
+
+    # -- leases
+
+    def beat(self, name: bytes) -> beats.LocalBeat:
+        if refusal := mounts.lease_refusal(mounts.mount_of(self.root)):
+            raise Unsupported(f"no leases in {self.root}: {refusal[0]}", hint=refusal[1])
+        return beats.LocalBeat(self.root / "leases", name)
+
+    def pulse(self, name: bytes) -> Pulse | None:
+        with _Saying("looking at a lease"):
+            return beats.pulse(self.root / "leases" / name.hex())
 
     def free_bytes(self) -> int | None:
         with _Saying("looking at the disk"):
@@ -253,6 +266,12 @@ class LocalBackend:
                 match = _TMP.fullmatch(path.name)
                 if match and bytes.fromhex(match[1]) not in alive and _is_old(path):
                     path.unlink(missing_ok=True)
+
+    def _sweep_leases(self) -> None:
+        with _Saying("sweeping the store"):
+            for path in (self.root / "leases").iterdir():
+                if _BEAT.fullmatch(path.name) and _is_old(path):
+                    beats.pulse(path)
 
     def _open(self, volume: bytes) -> int:
         """A descriptor of the volume that the caller closes; the file itself is kept open, too."""

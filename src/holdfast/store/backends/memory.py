@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backends.contract import Behind, Tail, VolumeInfo
+from holdfast.store.backends.contract import Behind, Pulse, Tail, VolumeInfo
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 _SEGMENT = 64 * 1024 * 1024
@@ -26,6 +26,19 @@ class MemoryHold:
 
     def release(self) -> None:
         self._backend._release(self)
+
+
+class MemoryBeat:
+    def __init__(self, beats: dict[bytes, bytes], name: bytes) -> None:
+        self._beats = beats
+        self._name = name
+        self.renew()
+
+    def renew(self) -> None:
+        self._beats[self._name] = secrets.token_bytes(16)
+
+    def stop(self) -> None:
+        self._beats.pop(self._name, None)
 
 
 class MemoryPack:
@@ -66,6 +79,7 @@ class MemoryBackend:
         self._segment = b""
         self._packs: dict[bytes, bytes] = {}
         self._holds: set[MemoryHold] = set()
+        self._beats: dict[bytes, bytes] = {}
 
     def entries(self, after: int) -> Tail:
         with self._lock:
@@ -176,13 +190,20 @@ class MemoryBackend:
         with self._lock:
             return {hold.nonce for hold in self._holds}
 
+    def beat(self, name: bytes) -> MemoryBeat:
+        return MemoryBeat(self._beats, name)
+
+    def pulse(self, name: bytes) -> Pulse | None:
+        nonce = self._beats.get(name)
+        return Pulse(nonce, vouched=True) if nonce else None
+
     def free_bytes(self) -> int | None:
         return None
 
     def reopened(self) -> MemoryBackend:
         """A store of the child's own, with what was in the parent's when they parted."""
         copy = MemoryBackend()
-        copy.__dict__.update(self.__dict__, _lock=threading.Lock(), _holds=set())
+        copy.__dict__.update(self.__dict__, _lock=threading.Lock(), _holds=set(), _beats={})
         return copy
 
     def close(self) -> None:

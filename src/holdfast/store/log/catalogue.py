@@ -9,17 +9,20 @@ from datetime import datetime
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove
-from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.errors import Conflict, LeaseLost, NotFound, Owned
+from holdfast.model.owner import Owner
 from holdfast.model.report import Problem
 from holdfast.model.subject import Subject
 from holdfast.store.log.entries import (
     HERE,
     Commit,
     Condemn,
+    Disown,
     Drop,
     Entry,
     Label,
     Move,
+    Own,
     Relocate,
     split_names,
 )
@@ -68,6 +71,7 @@ class Catalogue:
     last_drop: int = 0  # the entry that last dropped checkpoints
     records: dict[bytes, Record] = field(default_factory=dict)
     heads: dict[str, bytes | None] = field(default_factory=dict)
+    owners: dict[str, Owner] = field(default_factory=dict)
     moves: dict[str, list[HeadMove]] = field(default_factory=dict)
     relocations: dict[bytes, list[tuple[int, tuple[bytes, ...]]]] = field(default_factory=dict)
     condemned: dict[bytes, int] = field(default_factory=dict)
@@ -109,6 +113,13 @@ class Catalogue:
                 self.others.append(frame)
                 for volume in split_names(entry.volumes):
                     self.condemned[volume] = frame.seq
+            case Own():
+                self.others.append(frame)
+                self.owners[entry.subject] = _owner(entry, frame.seq)
+            case Disown():
+                self.others.append(frame)
+                if self.owns(entry.subject, entry.token):
+                    del self.owners[entry.subject]
         if not isinstance(entry, Commit):
             self.last_time = max(self.last_time, getattr(entry, "time", 0))
 
@@ -162,6 +173,20 @@ class Catalogue:
         head = self.heads.get(subject)
         return self.records.get(head) if head else None
 
+    def owns(self, subject: str, token: int) -> bool:
+        """Whether the lease of that token is in force."""
+        owner = self.owners.get(subject)
+        return owner is not None and owner.token == token
+
+    def check_right(self, subject: str, fence: int) -> None:
+        """Raise unless whoever states this token may advance the subject; 0: states none."""
+        owner = self.owners.get(subject)
+        if fence and (owner is None or owner.token != fence):
+            whose = f": {owner.name} has it now" if owner else ""
+            raise LeaseLost(f"the lease of {subject} was lost{whose}")
+        if owner is not None and not fence:
+            raise Owned(subject, owner.name, owner.url)
+
     def check_free(self, subject: str) -> None:
         """Raise Conflict when a new subject cannot have this name."""
         if any(record.commit.subject == subject for record in self.all_records()):
@@ -211,6 +236,18 @@ class Catalogue:
             for record in self.all_records()
             if any(name in wanted for names in self.volumes(record) for name in names)
         ]
+
+
+def _owner(entry: Own, seq: int) -> Owner:
+    return Owner(
+        subject=Subject.parse(entry.subject),
+        name=entry.owner,
+        url=entry.url,
+        token=seq,
+        since=moment.from_micros(entry.time),
+        lasts=entry.lasts / 1000,
+        beat=entry.beat,
+    )
 
 
 def id_text(checkpoint: bytes) -> str:

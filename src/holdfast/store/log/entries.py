@@ -14,6 +14,7 @@ from holdfast.model.errors import BadInput, Corrupt, Unsupported
 from holdfast.store.log.frames import MAX_HEADER
 
 VOLUME_SIZE = 16
+BEAT_SIZE = 16
 _ID_SIZE = 16
 _CHUNK_ID_SIZE = 32
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
@@ -54,6 +55,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move
     after: bytes | None
     verb: Verb
     time: int
+    fence: int = 0
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="label"):
@@ -88,6 +90,25 @@ class Condemn(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="c
     time: int
 
 
+class Own(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="own"):
+    """A subject has an owner from here on; this entry's number is the lease's token."""
+
+    subject: str
+    owner: str
+    url: str | None
+    beat: bytes
+    lasts: int
+    time: int
+
+
+class Disown(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="disown"):
+    """The lease of that token is over."""
+
+    subject: str
+    token: int
+    time: int
+
+
 class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto"):
     """The first frame of a snapshot: everything up to this number is in it, in `count` frames."""
 
@@ -95,7 +116,7 @@ class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto
     count: int = 0
 
 
-Entry = Commit | Move | Label | Drop | Relocate | Condemn | Upto
+Entry = Commit | Move | Label | Drop | Relocate | Condemn | Own | Disown | Upto
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
@@ -162,7 +183,9 @@ def _fits(entry: Entry) -> bool:
             return len(entry.volume) == VOLUME_SIZE and not len(entry.to) % VOLUME_SIZE
         case Condemn():
             return not len(entry.volumes) % VOLUME_SIZE
-        case Upto():
+        case Own():
+            return len(entry.beat) == BEAT_SIZE and entry.lasts > 0
+        case Disown() | Upto():
             return True
 
 
