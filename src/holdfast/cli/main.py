@@ -34,6 +34,12 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("verify", "Check that the store holds what was written."),
         "stats": ("stats", "Show what the store holds and what that takes on disk."),
     },
+    "Work": {
+        "run": (
+            "run",
+            "Run a script's cells in a durable session, resuming where it stopped.",
+        ),
+    },
     "Go back, or elsewhere": {
         "checkpoint": ("checkpoint", "Take a checkpoint of a running subject."),
         "restore": ("restore", "Move a subject's head to one of its checkpoints."),

@@ -23,3 +23,7 @@ class CellFailed(HoldfastError):
         self.result = result
         if error.traceback:
             self.add_note(error.traceback.rstrip())
+
+
+class ScriptStopped(HoldfastError):
+    """A cell of a script raised; the cells before it are kept."""

@@ -1,0 +1,277 @@
+"""`holdfast run`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.quantities import Number
+
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
+    from holdfast.model.report import Report
+    from holdfast.session import Session
+    from holdfast.session.result import ErrorInfo
+    from holdfast.session.script import Cell, Plan
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.argument("name")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--from", "start", type=Number(1), metavar="CELL", help="Run from this cell on.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    name: str,
+    file: Path,
+    arguments: tuple[str, ...],
+    start: int | None,
+    dry_run: bool,
+) -> None:
+    """Run a script's cells in a durable session, resuming where it stopped.
+
+    Cells begin at lines `# %%`; in a script without any, each top-level statement is one. After
+    each there is a checkpoint of the session NAME. Run again, what is behind the last one is not
+    run again, whatever stopped it; after a change in the script, the changed cell and all that
+    follow are. ARGUMENTS are the script's own (sys.argv).
+    """
+    from holdfast.model.errors import BadInput
+    from holdfast.session import Session, script
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file} is not UTF-8: {error.reason}") from None
+    cells = script.cells_of(text, str(file))
+    with invocation.store(create=True) as store:
+        paths = [str(file.resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        session = Session(
+            name,
+            store=store,
+            fresh=True,
+            env={"PYTHONPATH": os.pathsep.join(paths)},
+            on_input=_ask,
+        )
+        past = list(script.line(store.list(), store.head(session.subject)))
+        plan = script.plan(cells, past)
+        if start is not None:
+            plan = script.restarted(plan, past, start)
+        invocation.tell(_told(plan, str(file)))
+        outcome = Outcome(plan, [None] * plan.done)
+        if plan.rest and not dry_run:
+            asyncio.run(Run(session, file, arguments, outcome, quiet=invocation.json).all())
+    # The script's own output is all that a person expects on stdout.
+    invocation.show(outcome.document(str(session.subject), dry_run), lambda: "")
+    outcome.check(name, file)
+
+
+def _told(plan: Plan, file: str) -> str:
+    """The plan for a person who is about to watch it."""
+    from holdfast.server.words import count
+
+    total = count(len(plan.cells), "cell")
+    if not plan.rest:
+        return f"{file}: {total}, all done; --from 1 runs them again"
+    if plan.at is None:
+        why = "" if plan.stale is None else ", because its first cell was changed"
+        return f"{file}: {total} to run{why}"
+    goes_on = f"{file}: {total}; going on at cell {plan.done + 1} from {plan.at.short}"
+    if plan.stale is not None:
+        goes_on += f": that cell was changed after {plan.stale.short}"
+    return goes_on
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of each cell: how many seconds it took, None for one that was done before."""
+
+    plan: Plan
+    seconds: list[float | None]
+    last: Checkpoint | None = None
+    failed: Cell | None = None
+    error: ErrorInfo | None = None
+    interrupted: bool = False
+
+    def document(self, subject: str, dry_run: bool) -> dict[str, object]:
+        from holdfast.server import shapes
+
+        head = self.last or self.plan.at
+        return {
+            "subject": subject,
+            "dry_run": dry_run,
+            "cells": [self._cell(cell) for cell in self.plan.cells],
+            "checkpoint": shapes.checkpoint(head) if head is not None else None,
+            "error": None if self.error is None else str(self.error),
+            "interrupted": self.interrupted,
+        }
+
+    def _cell(self, cell: Cell) -> dict[str, object]:
+        index = cell.number - 1
+        ran = index < len(self.seconds)
+        status = "to run"
+        if cell is self.failed:
+            status = "failed"
+        elif ran:
+            status = "done" if self.seconds[index] is None else "ran"
+        return {
+            "number": cell.number,
+            "line": cell.first,
+            "title": cell.title,
+            "status": status,
+            "seconds": self.seconds[index] if ran else None,
+        }
+
+    def check(self, name: str, file: Path) -> None:
+        """Turn what went wrong into an exit code. Raises Fault; ends with 130 after Ctrl-C."""
+        from holdfast.session.errors import ScriptStopped
+
+        if self.failed is None:
+            return
+        kept = f"{len(self.seconds)} of {len(self.plan.cells)} cells are kept"
+        again = f"`holdfast run {name} {file}` goes on at cell {self.failed.number}"
+        if self.interrupted:
+            print(f"interrupted in cell {self.failed.number}; {kept}; {again}", file=sys.stderr)
+            raise click.exceptions.Exit(130)
+        assert self.error is not None
+        where = f"cell {self.failed.number} ({file}, line {self.failed.first})"
+        raise ScriptStopped(f"{where}: {self.error}", hint=f"{kept}; {again}")
+
+
+@dataclass(slots=True)
+class Run:
+    """Carries out a plan: the cells that are left, one by one, each followed by a checkpoint."""
+
+    session: Session
+    file: Path
+    arguments: tuple[str, ...]
+    outcome: Outcome
+    quiet: bool
+    _asked: int = 0  # how often somebody asked us to stop
+    _tasks: list[asyncio.Task[object]] = field(default_factory=list)
+
+    async def all(self) -> None:
+        session, plan = self.session, self.outcome.plan
+        try:
+            if plan.at is not None:
+                self._tell_losses(await session.restore(plan.at))
+            else:
+                await session.start()
+            await self._prepare()
+            with self._stopping(), _bar(plan, self.quiet) as advance:
+                for cell in plan.rest:
+                    advance(cell, 0)
+                    if not await self._cell(cell):
+                        return
+                    advance(cell, 1)
+        finally:
+            await session.shutdown()
+
+    async def _prepare(self) -> None:
+        argv = [str(self.file), *self.arguments]
+        code = f"__import__('sys').argv[:] = {argv!r}; __file__ = {str(self.file)!r}"
+        await self.session.execute(code, check=True)
+
+    async def _cell(self, cell: Cell) -> bool:
+        execution = self.session.stream(cell.code)
+        async for event in execution:
+            into = sys.stderr if event.stream == "stderr" or self.quiet else sys.stdout
+            into.write(event.text)
+            into.flush()
+        result = execution.result
+        if result.error is not None:
+            self.outcome.failed, self.outcome.error = cell, result.error
+            self.outcome.interrupted = self._asked > 0
+            if result.error.traceback and not self._asked:
+                sys.stderr.write(result.error.traceback.rstrip("\n") + "\n")
+            return False
+        made = await self.session.checkpoint(reason=f"run {self.file.name}", stage=cell.stage)
+        self.outcome.seconds.append(result.duration)
+        self.outcome.last = made.checkpoint
+        return True
+
+    def _tell_losses(self, report: Report) -> None:
+        for item in report.items:
+            if item.outcome in ("placeholder", "skipped") and not self.quiet:
+                print(f"{item.name}: did not come back: {item.reason}", file=sys.stderr)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the running cell; the third time, the worker. The rest is kept."""
+        import signal
+
+        loop = asyncio.get_running_loop()
+
+        def ask() -> None:
+            self._asked += 1
+            stop: Callable[[], Coroutine[None, None, object]] = self.session.interrupt
+            if self._asked > 2:
+                stop = self.session.shutdown
+            self._tasks.append(loop.create_task(stop()))
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ask)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+async def _ask(prompt: str) -> str | None:
+    """The script's `input()`, answered on our stdin; None at its end."""
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not line.done():
+            line.set_result(sys.stdin.readline())
+
+    try:
+        loop.add_reader(sys.stdin, read)
+    except (OSError, ValueError):  # a file, which is always ready, or no stdin at all
+        text = sys.stdin.readline() if sys.stdin is not None else ""
+    else:
+        try:
+            text = await line
+        finally:
+            loop.remove_reader(sys.stdin)
+    return text.removesuffix("\n") if text else None
+
+
+@contextmanager
+def _bar(plan: Plan, quiet: bool) -> Iterator[Callable[[Cell, int], None]]:
+    if quiet or not sys.stderr.isatty():
+        yield lambda cell, done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    terminal = sys.stdout.isatty()  # then its lines go above the bar; a pipe gets them untouched
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=terminal
+    ) as drawn:
+        task = drawn.add_task("", total=len(plan.cells), completed=plan.done)
+
+        def advance(cell: Cell, done: int) -> None:
+            drawn.update(task, completed=cell.number - 1 + done, description=cell.title[:40])
+
+        yield advance

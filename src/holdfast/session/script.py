@@ -1,0 +1,188 @@
+"""Scripts as cells, and which of them still have to run. Pure: values in, a plan out.
+
+Progress is kept nowhere but in the lineage: the checkpoint after a cell bears, as its stage, the
+cell's *mark*, a hash over this cell and all before it. So a changed cell and everything after it
+has no mark in the lineage, and nothing else can get out of step.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput
+
+_DIVIDER = re.compile(r"#\s*%%(?P<title>.*)")
+_STAGE = re.compile(r"cell (?P<number>\d+) of \d+ #(?P<mark>[0-9a-f]{16})")
+_MARK = 8  # bytes: enough to tell the versions of one script apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A piece of a script that is run and checkpointed as one."""
+
+    number: int
+    of: int
+    first: int  # its first line in the script
+    text: str
+    title: str
+    mark: str
+
+    @property
+    def stage(self) -> str:
+        """What the checkpoint after this cell is marked with."""
+        return f"cell {self.number} of {self.of} #{self.mark}"
+
+    @property
+    def code(self) -> str:
+        """The cell with its line numbers of the script, for tracebacks."""
+        return "\n" * (self.first - 1) + self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is there already, and what will be run."""
+
+    cells: tuple[Cell, ...]
+    done: int  # so many cells are behind `at`
+    at: Checkpoint | None
+    stale: Checkpoint | None = None  # a later cell's checkpoint, of a script that was changed
+
+    @property
+    def rest(self) -> tuple[Cell, ...]:
+        return self.cells[self.done :]
+
+
+def cells_of(text: str, name: str = "<script>") -> tuple[Cell, ...]:
+    """A script's cells: between `# %%` lines, or each top-level statement where there are none.
+
+    Raises BadInput for what is no Python.
+    """
+    try:
+        tree = ast.parse(text, name)
+        dividers = list(_dividers(text))
+    except (SyntaxError, ValueError, tokenize.TokenError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{name}, line {line}" if line else name
+        raise BadInput(
+            f"{where}: {getattr(error, 'msg', None) or error}", hint="nothing was run"
+        ) from None
+    starts = [(1, ""), *dividers] if dividers else list(_statements(tree))
+    lines = text.splitlines(keepends=True)
+    ends = [*(first for first, _ in starts[1:]), len(lines) + 1]
+    pieces: list[tuple[int, str, str]] = []
+    for (first, title), end in zip(starts, ends, strict=False):
+        piece = "".join(lines[first - 1 : end - 1])
+        if _has_code(piece, name, first):
+            pieces.append((first, piece, title))
+    return tuple(_marked(pieces))
+
+
+def _has_code(piece: str, name: str, first: int) -> bool:
+    """Whether there is more than comments: those need no checkpoint. Raises BadInput."""
+    try:
+        return bool(ast.parse(piece).body)
+    except SyntaxError as error:
+        line = first - 1 + (error.lineno or 1)
+        raise BadInput(
+            f"{name}, line {line}: a # %% line stands in the middle of a statement",
+            hint="indent it, or move it between two statements; nothing was run",
+        ) from None
+
+
+def _dividers(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that begin a cell. By token: such a line inside a string is text."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and token.start[1] == 0:
+            found = _DIVIDER.match(token.string)
+            if found:
+                yield token.start[0], found["title"].strip()
+
+
+def _statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Where each top-level statement begins; those that share a line stay together."""
+    end = 0
+    for node in tree.body:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(each.lineno for each in decorators)])
+        if first > end:
+            yield first, ""
+        end = max(end, node.end_lineno or first)
+
+
+def _marked(pieces: list[tuple[int, str, str]]) -> Iterator[Cell]:
+    chain = b""
+    for number, (first, piece, title) in enumerate(pieces, 1):
+        # What only moved within the file, or lost a trailing blank line, is not changed.
+        chain = blake3(chain + piece.strip("\r\n").encode()).digest()
+        yield Cell(
+            number=number,
+            of=len(pieces),
+            first=first,
+            text=piece,
+            title=title or _first_line(piece),
+            mark=chain[:_MARK].hex(),
+        )
+
+
+def _first_line(piece: str) -> str:
+    lines = (line.strip() for line in piece.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
+
+
+def line(checkpoints: Iterable[Checkpoint], head: Checkpoint | None) -> Iterator[Checkpoint]:
+    """What a head descends from, newest first; a rollback stands for what it went back to."""
+    known = {checkpoint.id: checkpoint for checkpoint in checkpoints}
+    at = head
+    while at is not None:
+        target = at.rollback_of
+        while target is not None and target in known:
+            at = known[target]
+            target = at.rollback_of
+        yield at
+        at = known.get(at.parents[0]) if at.parents else None
+
+
+def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint]) -> Plan:
+    """Go on after the last checkpoint in `past`, newest first, whose mark the script still has."""
+    marks = {cell.mark: cell.number for cell in cells}
+    stale = None
+    for checkpoint in past:
+        found = _STAGE.fullmatch(checkpoint.stage or "")
+        if found is None:
+            continue
+        if found["mark"] in marks:
+            return Plan(cells=cells, done=marks[found["mark"]], at=checkpoint, stale=stale)
+        stale = stale or checkpoint
+    return Plan(cells=cells, done=0, at=None, stale=stale)
+
+
+def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
+    """The same, but with cell `number` run again. Raises BadInput when it is not there."""
+    if not 1 <= number <= len(plan.cells):
+        raise BadInput(
+            f"there is no cell {number}", hint=f"the script has cells 1 to {len(plan.cells)}"
+        )
+    if plan.done < number - 1:
+        raise BadInput(
+            f"cell {number} needs the cells before it, and only {plan.done} of them have run",
+            hint=f"--from {plan.done + 1} at most",
+        )
+    if number == 1:
+        return Plan(cells=plan.cells, done=0, at=None)
+    wanted = plan.cells[number - 2]
+    for checkpoint in past:
+        found = _STAGE.fullmatch(checkpoint.stage or "")
+        if found is not None and found["mark"] == wanted.mark:
+            return Plan(cells=plan.cells, done=number - 1, at=checkpoint)
+    raise BadInput(
+        f"the checkpoint after cell {number - 1} is gone",
+        hint="--from 1 runs everything again",
+    )

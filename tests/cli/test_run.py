@@ -1,0 +1,169 @@
+"""`holdfast run`: a script that goes on where it stopped, whatever stopped it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import HOLDFAST, Run
+
+SCRIPT = """\
+# %% first
+import json, os
+numbers = []
+def note(number):
+    numbers.append(number)
+    with open("log", "a") as log:
+        log.write(f"{number}\\n")
+note(1)
+# %% second
+note(2)
+# %% third
+note(3)
+print(numbers)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def log(tmp_path: Path) -> list[int]:
+    return [int(line) for line in (tmp_path / "log").read_text().split()]
+
+
+def test_all_cells_run_once(program: Run, script: Path, tmp_path: Path) -> None:
+    first = program("run", "work", "script.py")
+    assert (first.code, first.out) == (0, "[1, 2, 3]\n")
+    assert first.err == "script.py: 3 cells to run\n"
+
+    again = program("run", "work", "script.py")
+    assert (again.code, again.out) == (0, "")
+    assert "all done" in again.err
+    assert log(tmp_path) == [1, 2, 3]
+
+
+def test_a_cell_that_raises_is_run_again_when_it_was_mended(
+    program: Run, script: Path, tmp_path: Path
+) -> None:
+    script.write_text(SCRIPT.replace("note(3)", "raise ValueError('not yet')"))
+    failed = program("run", "work", "script.py")
+    assert failed.code == 1
+    assert "line 12, in <module>" in failed.err  # the script's own line
+    assert "error: cell 3 (script.py, line 11): ValueError: not yet" in failed.err
+    assert "goes on at cell 3" in failed.err
+
+    script.write_text(SCRIPT)
+    mended = program("run", "work", "script.py")
+    assert (mended.code, mended.out) == (0, "[1, 2, 3]\n")
+    assert "going on at cell 3 from" in mended.err
+    assert log(tmp_path) == [1, 2, 3]
+
+
+def test_a_changed_cell_runs_again_and_so_do_those_after_it(
+    program: Run, script: Path, tmp_path: Path
+) -> None:
+    program("run", "work", "script.py")
+    script.write_text(SCRIPT.replace("note(2)", "note(20)"))
+
+    planned = program("run", "work", "script.py", "--dry-run", "--json")
+    assert [cell["status"] for cell in planned.json["cells"]] == ["done", "to run", "to run"]
+    assert log(tmp_path) == [1, 2, 3]
+
+    changed = program("run", "work", "script.py")
+    assert changed.out == "[1, 20, 3]\n"
+    assert "that cell was changed" in changed.err
+    assert log(tmp_path) == [1, 2, 3, 20, 3]
+
+
+def test_from_a_cell(program: Run, script: Path, tmp_path: Path) -> None:
+    program("run", "work", "script.py")
+    assert program("run", "work", "script.py", "--from", "3").out == "[1, 2, 3]\n"
+    assert log(tmp_path) == [1, 2, 3, 3]
+    wrong = program("run", "work", "script.py", "--from", "7")
+    assert wrong.code == 11
+    assert "the script has cells 1 to 3" in wrong.err
+
+
+def test_json_has_the_cells_and_the_output_goes_to_stderr(program: Run, script: Path) -> None:
+    done = program("run", "work", "script.py", "--json")
+    assert [cell["status"] for cell in done.json["cells"]] == ["ran"] * 3
+    assert done.json["checkpoint"]["stage"].startswith("cell 3 of 3 #")
+    assert "[1, 2, 3]" in done.err
+
+
+def test_arguments_input_and_modules_beside_the_script(
+    program: Run, script: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/beside.py").write_text("word = 'beside'\n")
+    (tmp_path / "sub/main.py").write_text(
+        "import sys, beside\nprint(sys.argv, __file__, __name__, beside.word)\n"
+        "print(input('who? '))\nprint(repr(input()))\n"
+    )
+    done = program("run", "work", "sub/main.py", "--", "--fast", "x", stdin="me\n")
+    assert done.out.splitlines()[0] == (
+        "['sub/main.py', '--fast', 'x'] sub/main.py __main__ beside"
+    )
+    assert "who? me\n" in done.out
+    assert "EOFError" in done.err  # there was only one line
+
+
+def test_what_cannot_be_run(program: Run, script: Path) -> None:
+    assert program("run", "work", "nothing.py").code == 2
+    script.write_text("a = (\n")
+    wrong = program("run", "work", "script.py")
+    assert wrong.code == 11
+    assert "script.py, line 1" in wrong.err
+    script.write_bytes(b"# \xff\n")
+    assert "not UTF-8" in program("run", "work", "script.py").err
+    script.write_text("pass\n")
+    assert program("run", "sandbox/x", "script.py").code == 11
+
+
+def test_ctrl_c_ends_the_cell_and_keeps_those_before_it(
+    program: Run, script: Path, tmp_path: Path
+) -> None:
+    script.write_text(SCRIPT.replace("print(numbers)", "import time; time.sleep(60)"))
+    process = subprocess.Popen(
+        [HOLDFAST, "run", "work", "script.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "log").exists() or log(tmp_path) != [1, 2, 3]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted in cell 3; 2 of 3 cells are kept" in err
+
+    script.write_text(SCRIPT)
+    assert program("run", "work", "script.py").out == "[1, 2, 3]\n"
+
+
+def test_killed_in_every_cell(program: Run, script: Path, tmp_path: Path) -> None:
+    """The whole program is killed once in each of ten cells; all the others run just once."""
+    cell = (
+        "# %%\nseen.append({0})\nopen('log', 'a').write('{0}\\n')\n"
+        "if not os.path.exists('killed{0}'):\n"
+        "    open('killed{0}', 'w').close()\n"
+        "    os.kill(os.getppid(), 9); time.sleep(60)\n"
+    )
+    cells = "".join(cell.format(number) for number in range(1, 11))
+    script.write_text("import os, time\nseen = []\n" + cells + "# %%\nprint(seen)\n")
+    # The worker's parent is the program itself: what a cell kills is what a person started.
+    for number in range(1, 11):
+        killed = program("run", "work", "script.py")
+        assert killed.code == -9, killed.err
+        assert log(tmp_path)[-1] == number
+    done = program("run", "work", "script.py")
+    assert done.code == 0, done.err
+    assert done.out == f"{list(range(1, 11))}\n"
+    assert log(tmp_path) == [number for n in range(1, 11) for number in (n, n)]

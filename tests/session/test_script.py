@@ -1,0 +1,146 @@
+"""Scripts as cells: where they are cut, and which of them still have to run."""
+
+from __future__ import annotations
+
+import ast
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput
+from holdfast.model.subject import Subject
+from holdfast.session.script import Cell, cells_of, line, plan, restarted
+
+TEXT = '''# A script.
+import os
+# %% load
+rows = [1,
+        2]
+note = """
+# %% this is text
+"""
+# %% [markdown]
+# Only words here.
+# %%
+
+total = sum(rows)
+'''
+
+
+def titles(text: str) -> list[tuple[int, str]]:
+    return [(cell.first, cell.title) for cell in cells_of(text)]
+
+
+def after(cell: Cell, *, parent: str | None = None, **more: object) -> Checkpoint:
+    fields: dict[str, object] = {
+        "id": f"id-{cell.number}-{cell.mark}",
+        "subject": Subject("session", "s"),
+        "parents": (parent,) if parent else (),
+        "reason": "run",
+        "stage": cell.stage,
+        "time": datetime(2026, 1, 1, tzinfo=UTC),
+        "digest": "d" * 64,
+        "size_bytes": 0,
+        "stored_bytes": 0,
+        "part_count": 0,
+        "sequence": cell.number,
+    }
+    return Checkpoint(**(fields | more))  # type: ignore[arg-type]
+
+
+def test_cells_are_cut_at_their_lines_and_nowhere_else() -> None:
+    assert titles(TEXT) == [(1, "import os"), (3, "load"), (11, "total = sum(rows)")]
+
+
+def test_a_cell_keeps_the_scripts_line_numbers() -> None:
+    cell = cells_of(TEXT)[1]
+    tree = ast.parse(cell.code)
+    assert tree.body[0].lineno == 4
+    assert ast.parse(cells_of(TEXT)[2].code).body[0].lineno == 13
+
+
+def test_without_marks_each_statement_is_a_cell() -> None:
+    text = (
+        "import os\n\n# about it\n@staticmethod\ndef f():\n    pass\na = 1; b = 2\nif a:\n    b\n"
+    )
+    assert [cell.text for cell in cells_of(text)] == [
+        "import os\n\n# about it\n",
+        "@staticmethod\ndef f():\n    pass\n",
+        "a = 1; b = 2\n",
+        "if a:\n    b\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("a = 1\nb = (\n", "s.py, line 2"),
+        ("def f():\n    a\n# %%\n    b\n", "s.py, line 4: a # %% line stands in the middle"),
+        ("a = '\0'\n", "s.py"),
+    ],
+)
+def test_what_is_no_python_is_refused_before_anything_runs(text: str, where: str) -> None:
+    with pytest.raises(BadInput, match=where):
+        cells_of(text, "s.py")
+
+
+def test_an_empty_script_has_no_cells() -> None:
+    assert cells_of("") == cells_of("# nothing\n") == ()
+
+
+@given(st.lists(st.sampled_from(["a = 1", "b = 2", "x = '''\n# %%\n'''", "print(1)"]), max_size=8))
+def test_the_cells_are_the_script(statements: list[str]) -> None:
+    text = "\n".join(f"# %%\n{each}" for each in statements) + "\n"
+    cells = cells_of(text)
+    assert len(cells) == len(statements)
+    assert "".join(cell.text for cell in cells) == text.lstrip("\n")
+    assert len({cell.mark for cell in cells}) == len(cells)
+
+
+def test_a_plan_goes_on_after_the_last_cell_that_is_unchanged() -> None:
+    before = cells_of("# %%\na = 1\n# %%\nb = 2\n# %%\nc = 3\n")
+    past = [after(cell) for cell in reversed(before)]
+
+    assert plan(before, past).rest == ()
+    assert plan(before, past[1:]).done == 2
+    assert plan(before, []).at is None
+
+    changed = cells_of("# %%\na = 1\n\n# %%\nb = 22\n# %%\nc = 3\n")
+    found = plan(changed, past)
+    assert found.done == 1  # the blank line after the first cell changes nothing
+    assert found.at is past[2]
+    assert found.stale is past[0]
+    assert [cell.number for cell in found.rest] == [2, 3]
+
+
+def test_other_checkpoints_in_between_are_passed_over() -> None:
+    cells = cells_of("a = 1\nb = 2\n")
+    past = [after(cells[0], stage=None, id="by hand"), after(cells[0])]
+    assert plan(cells, past).at is past[1]
+
+
+def test_running_again_from_a_cell() -> None:
+    cells = cells_of("a = 1\nb = 2\nc = 3\n")
+    past = [after(cells[1]), after(cells[0])]
+    now = plan(cells, past)
+    assert restarted(now, past, 2).at is past[1]
+    assert restarted(now, past, 3).done == 2
+    assert restarted(now, past, 1).at is None
+    with pytest.raises(BadInput, match="no cell 4"):
+        restarted(now, past, 4)
+    with pytest.raises(BadInput, match="cell 3 needs the cells before it"):
+        restarted(plan(cells, past[1:]), past[1:], 3)
+    with pytest.raises(BadInput, match="the checkpoint after cell 1 is gone"):
+        restarted(now, past[:1], 2)
+
+
+def test_a_line_follows_parents_and_sees_through_rollbacks() -> None:
+    cells = cells_of("a = 1\nb = 2\nc = 3\n")
+    one, two = after(cells[0]), after(cells[1], parent=after(cells[0]).id)
+    back = after(cells[2], id="back", parent=two.id, rollback_of=one.id, stage=None)
+    assert list(line([back, two, one], back)) == [one]
+    assert list(line([two, one], two)) == [two, one]
+    assert list(line([], None)) == []
