@@ -38,8 +38,9 @@ from holdfast.store.parts.part import (
     encode_pieces,
     pieces_root,
 )
+from holdfast.store.parts.recall import Recollection
 from holdfast.store.parts.sources import Source, windows
-from holdfast.store.parts.structure import write_value
+from holdfast.store.parts.trees import Twig, write_tree
 
 _PIECE = 1024 * 1024  # pieces of a `whole` part
 
@@ -50,7 +51,9 @@ class _Piece:
 
     record: PartRecord
     chunks: set[bytes] = field(default_factory=set)
-    kept_in: tuple[bytes, ...] = ()  # volumes, for a part taken over as it is
+    kept_in: tuple[bytes, ...] = ()  # volumes of what was taken over as it is
+    kept: dict[bytes, bytes] | None = None  # which that is, by chunk; None: all there is
+    tree: Twig | None = None  # of a structure, to be recalled
 
 
 class _Usable:
@@ -184,7 +187,9 @@ class Draft:
             now = self._ledger.append(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()
-        return now.record(checkpoint).checkpoint()
+        record = now.record(checkpoint)
+        self._remember(record)
+        return record.checkpoint()
 
     def discard(self) -> None:
         """Give up whatever was not committed; may be called twice."""
@@ -244,8 +249,33 @@ class Draft:
             used.add(chunk)
             return chunk
 
-        root, size = write_value(value, put)
-        return self._mapped(name, size, "structure", root, 0, [], used)
+        last = self._recalled(name)
+        root, tree = write_tree(value, put, last.tree if last else None)
+        piece = self._mapped(name, tree.size, "structure", root, 0, [], used)
+        piece.tree = tree
+        if last is not None:
+            known = last.volumes
+            piece.kept = {chunk: known[chunk] for chunk in tree.chunks if chunk not in used}
+            piece.kept_in = tuple(set(piece.kept.values()))
+        return piece
+
+    def _recalled(self, name: str) -> Recollection | None:
+        """What was last written under this name, if its chunks are where they were then."""
+        last = self._ledger.recall.last((str(self._subject), name))
+        if last is None:
+            return None
+        now = self._ledger.catalogue
+        good = all(now.is_usable(volume, last.seq) for volume in set(last.volumes.values()))
+        return last if good else None
+
+    def _remember(self, record: Record) -> None:
+        origin = record.frame.origin
+        for name, piece in self._pieces.items():
+            if piece.tree is not None:
+                volumes = dict(piece.kept or {})
+                volumes.update((c, self._sink.volume(c) or origin) for c in piece.chunks)
+                new = Recollection(piece.record.root, piece.tree, volumes, record.frame.seq)
+                self._ledger.recall.keep((str(self._subject), name), new)
 
     def _mapped(
         self,
@@ -372,9 +402,11 @@ class Draft:
             self._sink.rescue(chunk, library.read(place))
         for piece in self._pieces.values():
             if any(not self._usable.volume(name, now) for name in piece.kept_in):
-                piece.chunks = set(part_chunks(library, piece.record))
-                piece.kept_in = ()
-                self._sink.refer(piece.chunks, library.get)
+                again = piece.kept if piece.kept is not None else None
+                chunks = set(part_chunks(library, piece.record) if again is None else again)
+                self._sink.refer(chunks, library.get)
+                piece.chunks |= chunks
+                piece.kept, piece.kept_in = {}, ()
 
     def _check_open(self) -> None:
         if self._process != os.getpid():

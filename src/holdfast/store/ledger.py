@@ -19,6 +19,7 @@ from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
+from holdfast.store.parts.recall import Recall
 
 Place = tuple[bytes, Location]  # a chunk, and where it is
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
@@ -33,6 +34,7 @@ class Ledger:
         self.backend = backend
         self.keyring = keyring
         self.library = Library(backend)
+        self.recall = Recall()
         self.catalogue = Catalogue()
         self._lock = threading.RLock()
         self.refresh()
@@ -46,6 +48,8 @@ class Ledger:
                 # Other threads go on with the old one until this is complete.
                 # A snapshot does not say when it was that it dropped something.
                 now = Catalogue(seq=tail.base, last_drop=tail.base)
+                # Nor does it say what it left out, of which a recollection may speak.
+                self.recall.clear()
             inline = [place for frame in tail.remains for place in self._remains(frame)]
             for frame in tail.frames:
                 if frame.seq > max(now.seq, tail.base) + 1:

@@ -179,15 +179,20 @@ class Store:
         subject: Subject | str | None = None,
         kind: Kind | None = None,
         limit: int | None = None,
+        *,
+        after: int = 0,
     ) -> list[Checkpoint]:
-        """Checkpoints, newest first; nothing but the log is read."""
+        """Checkpoints, newest first; nothing but the log is read.
+
+        `after` is the `sequence` of one that is known: only later ones are listed.
+        """
         who = None if subject is None else str(_subject(subject))
         found: list[Checkpoint] = []
-        for record in self._ledger.refresh().newest_first():
+        for record in self._ledger.refresh().newest_first(who):
             if limit is not None and len(found) >= limit:
                 break
-            if who is not None and record.commit.subject != who:
-                continue
+            if record.frame.seq <= after:
+                break
             if kind is not None and not record.commit.subject.startswith(f"{kind}/"):
                 continue
             found.append(record.checkpoint())
@@ -259,13 +264,18 @@ class Store:
 
     def value(self, reference: Reference, part: str, *, trust: bool = False) -> Any:
         """The value of a `structure` part."""
+        ledger = self._ledger
+        found = references.resolve(ledger.refresh(), reference)
+        last = ledger.recall.last((found.commit.subject, part))
+        if last is not None and last.seq == found.frame.seq:
+            return last.tree.build()  # this process wrote it
         with self._holding():
             record = self._readable(reference, part, trust)
             if record.split != "structure":
                 raise UsageError(
                     f"part {part!r} is bytes, not a value", hint="use open() or read()"
                 )
-            return read_value(record.root, self._ledger.library.get)
+            return read_value(record.root, ledger.library.get_shared)
 
     def map(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,25 @@ def test_who_holds_the_lock_is_waited_for(store: Store, save, place: Path) -> No
     assert save(b"after the wait").parents
     os.waitpid(child, 0)
     os.close(fd)
+
+
+def test_what_others_add_is_seen_when_the_log_has_been_still(place: Path) -> None:
+    """A quiet log is looked at, not listed; whatever is added in whichever file is seen."""
+    one, other = LocalBackend(place), LocalBackend(place)
+    one.entries(0)
+    one.append(entry(1))
+    other.entries(0)
+    time.sleep(0.12)  # longer than a file system's clock ticks
+    assert one.entries(1).frames == []
+    assert one.entries(1).frames == []
+    other.append(entry(2))
+    assert [frame.seq for frame in one.entries(1).frames] == [2]
+    other.seal()  # an empty segment: what follows goes there, and no name changes then
+    time.sleep(0.12)
+    assert one.entries(2).frames == []
+    time.sleep(0.12)
+    assert one.entries(2).frames == []
+    other.append(entry(3))
+    assert [frame.seq for frame in one.entries(2).frames] == [3]
+    one.append(entry(4))
+    assert [frame.seq for frame in other.entries(3).frames] == [4]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import BadInput, Corrupt
 from holdfast.store import Store
-from holdfast.store.parts.structure import chunk_ids, read_value, write_value
+from holdfast.store.parts.structure import chunk_ids, read_value
+from holdfast.store.parts.trees import write_value
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = (

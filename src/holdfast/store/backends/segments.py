@@ -23,6 +23,7 @@ from holdfast.store.log.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
+_TICK = 50_000_000  # ns; file systems tell times apart that are further apart than this
 _REMAINS = 8  # bytes left of an entry that failed; too few for a frame
 _FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
 
@@ -59,16 +60,22 @@ class LocalLog:
         self._disk = disk
         self._patience = patience
         self._position = _Position()
+        self._names: tuple[int, int] = (0, 0)  # when names last changed, and when they were read
+        self._newest: list[Path] = []  # where entries are added, as far as the names say
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
         self._mutex = threading.Lock()
 
     def files(self) -> list[LogFile]:
         found = []
+        self._names = self._folder.stat().st_mtime_ns, time.time_ns()
         for name in os.listdir(self._folder):
             if match := _FILE.fullmatch(name):
                 path = self._folder / name
                 is_snapshot = match[3] == "snap"
                 found.append(LogFile(int(match[1], 16), path, bytes.fromhex(match[2]), is_snapshot))
+        segments = [file for file in found if not file.is_snapshot]
+        last = max((file.seq for file in segments), default=0)
+        self._newest = [file.path for file in segments if file.seq == last]
         return sorted(found)
 
     def entries(self, after: int) -> Tail:
@@ -100,7 +107,7 @@ class LocalLog:
                 body_offset=at,
                 body_size=len(signed.body),
             )
-            self._position = _Position(signed.seq, path, path.stat().st_size)
+            self._position = _Position(signed.seq, path, os.stat(path).st_size)
             return frame
 
     def audit(self) -> list[Damage]:
@@ -177,9 +184,26 @@ class LocalLog:
             self._position = _Position()
         return freed
 
-    def _entries(self, after: int) -> Tail:
-        files = self.files()
+    def _is_still(self) -> bool:
+        """Whether nothing was added since the last reading, by two looks instead of a listing.
+
+        The newest segment ends where it ended, and no name came or went. A name that came within
+        a clock's tick of another cannot be told by the time; then the answer is no.
+        """
         position = self._position
+        changed, read = self._names
+        if position.path is None or [position.path] != self._newest or read - changed < _TICK:
+            return False
+        return (
+            os.stat(self._folder).st_mtime_ns == changed
+            and os.stat(position.path).st_size == position.offset
+        )
+
+    def _entries(self, after: int) -> Tail:
+        position = self._position
+        if position.seq == after and self._is_still():
+            return Tail([])
+        files = self.files()
         known = position.path is not None and any(f.path == position.path for f in files)
         if position.seq == after and (known or position.path is None) and not _was_cut(position):
             return self._follow(files, position)
@@ -261,6 +285,8 @@ class LocalLog:
 
     def _grown(self, position: _Position) -> bool:
         """Whether the log has good entries behind the position; called under the lock."""
+        if self._is_still():
+            return False
         if _was_cut(position):
             self._position = _Position()
             return True
@@ -278,9 +304,16 @@ class LocalLog:
 
     def _end(self, seq: int) -> tuple[Path, int]:
         """Where the next frame goes: the newest segment if its end is clean, else a new one."""
+        position = self._position
+        if (
+            position.path is not None
+            and position.offset < SEGMENT_LIMIT
+            and position.path not in self._sealed
+            and self._is_still()
+        ):
+            return position.path, position.offset
         segments = [file for file in self.files() if not file.is_snapshot]
         newest = max((file.seq for file in segments), default=0)
-        position = self._position
         for file in segments:
             if file.seq == newest and file.path not in self._sealed:
                 size = file.path.stat().st_size

@@ -70,6 +70,7 @@ class Catalogue:
     last_time: int = 0
     last_drop: int = 0  # the entry that last dropped checkpoints
     records: dict[bytes, Record] = field(default_factory=dict)
+    lines: dict[str, dict[bytes, Record]] = field(default_factory=dict)  # by subject
     heads: dict[str, bytes | None] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     moves: dict[str, list[HeadMove]] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class Catalogue:
                 self.others.append(frame)
                 self.last_drop = frame.seq
                 for checkpoint in entry.ids:
-                    self.records.pop(checkpoint, None)
+                    if gone := self.records.pop(checkpoint, None):
+                        del self.lines[gone.commit.subject][checkpoint]
             case Relocate():
                 self.others.append(frame)
                 to = tuple(split_names(entry.to))
@@ -126,7 +128,11 @@ class Catalogue:
     def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
         # First, because it raises when the entry makes no sense.
         self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
-        self.records[commit.id] = Record(commit, frame, foreign, dict(commit.tags))
+        record = Record(commit, frame, foreign, dict(commit.tags))
+        if twice := self.records.get(commit.id):
+            del self.lines[twice.commit.subject][commit.id]
+        self.records[commit.id] = record
+        self.lines.setdefault(commit.subject, {})[commit.id] = record
         names = split_names(commit.volumes)
         self.named.update(frame.origin if name == HERE else name for name in names)
         self.last_time = max(self.last_time, commit.time)
@@ -189,11 +195,14 @@ class Catalogue:
 
     def check_free(self, subject: str) -> None:
         """Raise Conflict when a new subject cannot have this name."""
-        if any(record.commit.subject == subject for record in self.all_records()):
+        if self.lines.get(subject):
             raise Conflict(f"{subject} exists already", hint="choose another name")
 
-    def newest_first(self) -> Iterator[Record]:
-        return reversed(self.all_records())
+    def newest_first(self, subject: str | None = None) -> Iterator[Record]:
+        """All checkpoints, or those of one subject."""
+        if subject is None:
+            return reversed(self.all_records())
+        return reversed(list(self.lines.get(subject, {}).values()))
 
     def all_records(self) -> list[Record]:
         """A list of its own: another thread may take an entry in while one goes through it."""

@@ -1,6 +1,6 @@
-"""Structure: JSON-like values as trees of chunks, so that a small change stores little.
+"""Structure: JSON-like values as nodes of a tree, so that a small change stores little. Reading.
 
-The format is in the spec, section 6; where values are cut is up to the writer.
+The format is in the spec, section 6; where values are cut is up to the writer (`trees`).
 """
 
 from __future__ import annotations
@@ -10,38 +10,20 @@ from typing import Any
 
 import msgspec
 from msgspec.msgpack import Ext
-from xxhash import xxh3_64_intdigest
 
 from holdfast.model.errors import BadInput, Corrupt
-from holdfast.store.chunks.chunk import ID_SIZE, MAX_CHUNK, Buffer
+from holdfast.store.chunks.chunk import ID_SIZE, Buffer
 from holdfast.store.parts.part import split_ids
 
 # Any: a JSON-like value has no narrower type that mypy can follow through recursion.
 Value = Any
-PutChunk = Callable[[bytes], bytes]
 GetChunk = Callable[[bytes], Buffer]
 
-_REFERENCE, _BIG_INTEGER = 1, 2
-_INLINE = 512  # encoded values up to this size stand in their parent
-_LEAF = 4096  # and up to this size are one chunk of their own, however nested
-_LONG = 256 * 1024  # texts and byte strings beyond this are cut
-_RUN_BYTES = 8192
-_RUN_MASK = 15  # a run ends, on average, every 16 items
+REFERENCE, _BIG_INTEGER = 1, 2
 _MAX_DEPTH = 200
 
-_encode = msgspec.msgpack.Encoder().encode
 _SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
-
-
-def write_value(value: Value, put: PutChunk) -> tuple[bytes, int]:
-    """Store a value; returns the root's id and the size of its plain encoding. Raises BadInput."""
-    value = _plain(value, "$", 0)
-    size = len(_encode(value))
-    item = _Writer(put).item(value)
-    if isinstance(item, Ext):
-        return item.data if isinstance(item.data, bytes) else bytes(item.data), size
-    return put(_encode(["v", item])), size
 
 
 def read_value(root: bytes, get: GetChunk) -> Value:
@@ -69,9 +51,18 @@ def chunk_ids(root: bytes, get: GetChunk) -> Iterator[bytes]:
             pending.extend(item.id for item in content if isinstance(item, _Reference))
 
 
-def _plain(value: Value, path: str, depth: int) -> Value:
+def check_value(value: Value) -> Value:
     """The value itself when msgpack can hold it as it is, a converted copy when it has integers
     beyond 64 bits; raises BadInput for anything that is not JSON-like."""
+    return _plain(value, "$", 0)
+
+
+def decode_value(raw: bytes) -> Value:
+    """A value from its plain encoding, which this process made itself."""
+    return _decode(raw)
+
+
+def _plain(value: Value, path: str, depth: int) -> Value:
     kind = type(value)
     if kind in _SCALARS:
         if kind is int and not _INT_MIN <= value <= _INT_MAX:
@@ -102,89 +93,6 @@ def _check_text(text: str, path: str) -> None:
         raise BadInput(f"a text at {path} holds half a character (a lone surrogate)") from None
 
 
-class _Writer:
-    def __init__(self, put: PutChunk) -> None:
-        self._put = put
-
-    def item(self, value: Value) -> Value:
-        """What stands for the value in its parent: itself when small, else a reference."""
-        raw = _encode(value)
-        if len(raw) <= _INLINE:
-            return msgspec.Raw(raw)
-        kind = type(value)
-        if kind is str and len(raw) > _LONG:
-            return self._long("s", value.encode())
-        if kind is bytes and len(raw) > _LONG:
-            return self._long("b", value)
-        if len(raw) <= _LEAF or kind not in (dict, list):
-            return self._node(["v", msgspec.Raw(raw)])
-        return self._map(value) if kind is dict else self._list(value)
-
-    def _map(self, value: dict[str, Value]) -> Ext:
-        runs: list[bytes] = []
-        run: list[Value] = []
-        size = 0
-        for key, member in value.items():
-            item = self.item(member)
-            run += (key, item)
-            size += len(key) + _size(item)
-            if size >= _RUN_BYTES or not xxh3_64_intdigest(key.encode()) & _RUN_MASK:
-                runs.append(self._chunk(["m", run]))
-                run, size = [], 0
-        if run:
-            runs.append(self._chunk(["m", run]))
-        return self._join("M", runs)
-
-    def _list(self, value: list[Value]) -> Ext:
-        runs: list[bytes] = []
-        run: list[Value] = []
-        size = 0
-        for member in value:
-            item = self.item(member)
-            run.append(item)
-            size += _size(item)
-            content = item.data if isinstance(item, Ext) else bytes(item)
-            if size >= _RUN_BYTES or not xxh3_64_intdigest(content) & _RUN_MASK:
-                runs.append(self._chunk(["l", run]))
-                run, size = [], 0
-        if run:
-            runs.append(self._chunk(["l", run]))
-        return self._join("L", runs)
-
-    def _join(self, kind: str, ids: list[bytes]) -> Ext:
-        """One reference for many runs, through as many levels as it takes."""
-        while len(ids) > 1:
-            level: list[bytes] = []
-            group: list[bytes] = []
-            for chunk in ids:
-                group.append(chunk)
-                # Ids are hashes, so a byte of theirs is as good as a hash of them.
-                if len(group) >= 128 or (len(group) > 1 and not chunk[0] & 31):
-                    level.append(self._chunk([kind, b"".join(group)]))
-                    group = []
-            if group:
-                level.append(self._chunk([kind, b"".join(group)]))
-            ids = level
-        return Ext(_REFERENCE, ids[0])
-
-    def _long(self, kind: str, data: bytes) -> Ext:
-        pieces = [self._put(data[at : at + _LONG]) for at in range(0, len(data), _LONG)]
-        return self._node([kind, b"".join(pieces)])
-
-    def _node(self, node: list[Value]) -> Ext:
-        return Ext(_REFERENCE, self._chunk(node))
-
-    def _chunk(self, node: list[Value]) -> bytes:
-        data = _encode(node)
-        if len(data) > MAX_CHUNK:
-            raise BadInput(f"a key or a number is longer than {MAX_CHUNK} bytes")
-        return self._put(data)
-
-
-def _size(item: Value) -> int:
-    return ID_SIZE + 2 if isinstance(item, Ext) else len(bytes(item))
-
-
 class _Reference:
     __slots__ = ("id",)
 
@@ -193,7 +101,7 @@ class _Reference:
 
 
 def _extension(code: int, data: memoryview) -> object:
-    if code == _REFERENCE and len(data) == ID_SIZE:
+    if code == REFERENCE and len(data) == ID_SIZE:
         return _Reference(bytes(data))
     if code == _BIG_INTEGER:
         return int.from_bytes(data, "big", signed=True)

@@ -1,0 +1,63 @@
+"""Recall: the values that were written last, kept in memory with the places of their chunks.
+
+It makes writing them again cost what changed, and reading them cost no reading. It is an aid: what
+is not recalled is written whole and read from the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.store.parts.trees import Twig
+
+_LARGEST = 32 * 1024 * 1024  # bytes of plain encoding
+_ALL = 64 * 1024 * 1024
+
+Key = tuple[str, str]  # a subject and the name of a part
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """A value as it was committed by entry `seq` of the log."""
+
+    root: bytes
+    tree: Twig
+    volumes: Mapping[bytes, bytes]  # by chunk
+    seq: int
+
+
+class Recall:
+    """The newest value of each of the parts that were written last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, Recollection] = OrderedDict()
+        self._size = 0
+
+    def last(self, key: Key) -> Recollection | None:
+        """The value that was last written there."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: Key, new: Recollection) -> None:
+        with self._lock:
+            self._drop(key)
+            if new.tree.size > _LARGEST:
+                return
+            self._kept[key] = new
+            self._size += new.tree.size
+            while self._size > _ALL:
+                self._drop(next(iter(self._kept)))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+    def _drop(self, key: Key) -> None:
+        old = self._kept.pop(key, None)
+        if old is not None:
+            self._size -= old.tree.size
