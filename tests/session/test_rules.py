@@ -8,11 +8,12 @@ import enum
 import pytest
 
 from holdfast.model.errors import Corrupt
+from holdfast.model.secrets import secret, secret_name, secret_value
 from holdfast.session.layout import Record, decode_records, encode_record, lowest
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.codes import CodeIndex, nested
 from holdfast.session.worker.grouping import changeable, shared_groups
-from holdfast.session.worker.secrets import redact, secret, secret_name, secret_value, suspect
+from holdfast.session.worker.secrets import redact, suspect
 
 
 @pytest.mark.parametrize(

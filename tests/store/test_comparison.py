@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.difference import ABSENT, compare_values
 from holdfast.store import Store
-from holdfast.store.comparison import ABSENT, compare_values
 
 PAGE = 4096
 

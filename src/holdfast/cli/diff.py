@@ -11,8 +11,9 @@ from holdfast.cli.reference import complete_reference, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.cli.variables import VariableChange
+    from holdfast.model.difference import ValueChange
     from holdfast.model.report import Item
-    from holdfast.store.comparison import Diff, ValueChange
+    from holdfast.store.comparison import Diff
 
 
 @click.command("diff")

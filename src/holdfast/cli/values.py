@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.cli.variables import VariableChange
-    from holdfast.store.comparison import Diff, ValueChange
+    from holdfast.model.difference import ValueChange
+    from holdfast.store.comparison import Diff
 
 _BRIEF = 60
 
@@ -27,7 +28,7 @@ def to_json(value: object) -> str:
 
 def brief(value: object) -> str:
     """The value in one short line; `-` where there is none."""
-    from holdfast.store.comparison import ABSENT
+    from holdfast.model.difference import ABSENT
 
     if value is ABSENT:
         return "-"
@@ -66,7 +67,7 @@ def _variable(change: VariableChange) -> dict[str, object]:
 
 
 def _change(change: ValueChange) -> dict[str, object]:
-    from holdfast.store.comparison import ABSENT
+    from holdfast.model.difference import ABSENT
 
     sides = {"before": change.before, "after": change.after}
     there = {name: value for name, value in sides.items() if value is not ABSENT}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.difference import ABSENT, ValueChange, compare_values
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Record
 from holdfast.store.parts.blocks import LEAF_BLOCKS, PAGE
@@ -18,16 +19,6 @@ from holdfast.store.parts.structure import read_value
 Change = Literal["added", "removed", "changed", "same"]
 
 
-class _Absent:
-    """Stands for a value that is not there; `None` is a value."""
-
-    def __repr__(self) -> str:
-        return "<absent>"
-
-
-ABSENT = _Absent()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartDiff:
     """What became of one part. `changed_bytes` counts pages or pieces that are new."""
@@ -37,16 +28,6 @@ class PartDiff:
     size_before: int
     size_after: int
     changed_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueChange:
-    """One place in a structure; `before` or `after` is ABSENT where there was or is nothing."""
-
-    part: str
-    path: str
-    before: Any
-    after: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,21 +109,3 @@ def _changed_pages(ledger: Ledger, a: PartRecord, b: PartRecord) -> Iterator[int
             before = old.table(block // LEAF_BLOCKS).page_places(at)
             after = new.table(block // LEAF_BLOCKS).page_places(at)
             yield sum(x != y for x, y in zip(before, after, strict=True))
-
-
-def compare_values(part: str, before: Any, after: Any, path: str = "") -> Iterator[ValueChange]:
-    """Every place where two JSON-like values differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in [*before, *(key for key in after if key not in before)]:
-            step = f"{path}.{key}" if path else str(key)
-            yield from compare_values(part, before.get(key, ABSENT), after.get(key, ABSENT), step)
-    elif isinstance(before, list) and isinstance(after, list):
-        for i in range(max(len(before), len(after))):
-            left = before[i] if i < len(before) else ABSENT
-            right = after[i] if i < len(after) else ABSENT
-            yield from compare_values(part, left, right, f"{path}[{i}]")
-    elif type(before) is not type(after) or before != after:
-        # NaN differs from itself; the same NaN on both sides is no change.
-        if before != before and after != after:
-            return
-        yield ValueChange(part=part, path=path, before=before, after=after)

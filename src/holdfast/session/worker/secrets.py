@@ -1,45 +1,23 @@
-"""What looks like a secret, by name or by the known format of a key. Pure rules."""
+"""Secrets in serialised data, in source and in running text; by the rules of the model."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 
-_WORDS = {
-    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential",
-    "credentials", "apikey", "authtoken", "bearer",
-}  # fmt: skip
-_PAIRS = {
-    ("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key"),
-    ("signing", "key"), ("encryption", "key"), ("connection", "string"),
-}  # fmt: skip
-_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+from holdfast.model.secrets import FORMATS, has_key, secret, secret_name, secret_value
 
-# Found at the speed of memory, the literal on the left says where the pattern may match.
-_FORMATS = tuple(
-    (literal, re.compile(pattern))
-    for literal, pattern in (
-        (b"AKIA", rb"AKIA[0-9A-Z]{16}"),
-        (b"ASIA", rb"ASIA[0-9A-Z]{16}"),
-        (b"gh", rb"gh[pousr]_[A-Za-z0-9]{36}"),
-        (b"github_pat_", rb"github_pat_[A-Za-z0-9_]{40}"),
-        (b"glpat-", rb"glpat-[A-Za-z0-9_-]{20}"),
-        (b"sk-", rb"sk-[A-Za-z0-9_-]{20}"),
-        (b"k_live_", rb"k_live_[A-Za-z0-9]{16}"),
-        (b"xox", rb"xox[abprs]-[A-Za-z0-9-]{10}"),
-        (b"AIza", rb"AIza[0-9A-Za-z_-]{35}"),
-        (b"eyJ", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10}"),
-        (b"-----BEGIN ", rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
-    )
-)
+__all__ = [
+    "SHORTEST", "redact", "redact_text", "secret", "secret_name", "secret_value", "suspect",
+]  # fmt: skip
+
 # The same in running text, to the end of each key, and what is written as `name=value`.
 _IN_TEXT = tuple(
     re.compile(
         pattern.pattern.decode() + (r"[\s\S]*" if literal[:1] == b"-" else r"[A-Za-z0-9_-]*")
     )
-    for literal, pattern in _FORMATS
+    for literal, pattern in FORMATS
 )
 _ASSIGNED = re.compile(
     r"""([A-Za-z][\w-]*)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
@@ -56,28 +34,6 @@ _OVERLAP = 32  # longer than any stem
 SHORTEST = 3
 
 
-def secret_name(name: str) -> bool:
-    """Whether a name says that its text is secret. `tokens` and `tokenizer` do not."""
-    words = [word.lower() for word in _SPLIT.findall(name)]
-    if any(word in _WORDS for word in words):
-        return True
-    return any(pair in _PAIRS for pair in pairwise(words))
-
-
-def secret_value(value: object) -> bool:
-    """Whether a text has the format of a known kind of key."""
-    if isinstance(value, str):
-        return _has_key(value.encode("utf-8", "replace"))
-    return isinstance(value, bytes) and _has_key(value)
-
-
-def secret(name: object, value: object) -> bool:
-    """Whether this variable, entry or attribute is to be left out: only texts ever are."""
-    if type(value) not in (str, bytes) or not isinstance(value, (str, bytes)) or not value:
-        return False
-    return (isinstance(name, str) and secret_name(name)) or secret_value(value)
-
-
 def suspect(data: bytes) -> bool:
     """Whether serialised data is worth a closer look."""
     for start in range(0, len(data), _STRIDE):
@@ -86,17 +42,7 @@ def suspect(data: bytes) -> bool:
             return True
         if b"key" in lowered and _KEY_STEM.search(lowered):
             return True
-    return _has_key(data)
-
-
-def _has_key(data: bytes) -> bool:
-    for literal, pattern in _FORMATS:
-        position = data.find(literal)
-        while position >= 0:
-            if pattern.match(data, position):
-                return True
-            position = data.find(literal, position + 1)
-    return False
+    return has_key(data)
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:

@@ -1,0 +1,67 @@
+"""What looks like a secret, by its name or by the known format of a key. Pure rules."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+_WORDS = {
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential",
+    "credentials", "apikey", "authtoken", "bearer",
+}  # fmt: skip
+_PAIRS = {
+    ("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key"),
+    ("signing", "key"), ("encryption", "key"), ("connection", "string"),
+}  # fmt: skip
+_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+# Found at the speed of memory, the literal on the left says where the pattern may match.
+FORMATS = tuple(
+    (literal, re.compile(pattern))
+    for literal, pattern in (
+        (b"AKIA", rb"AKIA[0-9A-Z]{16}"),
+        (b"ASIA", rb"ASIA[0-9A-Z]{16}"),
+        (b"gh", rb"gh[pousr]_[A-Za-z0-9]{36}"),
+        (b"github_pat_", rb"github_pat_[A-Za-z0-9_]{40}"),
+        (b"glpat-", rb"glpat-[A-Za-z0-9_-]{20}"),
+        (b"sk-", rb"sk-[A-Za-z0-9_-]{20}"),
+        (b"k_live_", rb"k_live_[A-Za-z0-9]{16}"),
+        (b"xox", rb"xox[abprs]-[A-Za-z0-9-]{10}"),
+        (b"AIza", rb"AIza[0-9A-Za-z_-]{35}"),
+        (b"eyJ", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10}"),
+        (b"-----BEGIN ", rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
+    )
+)
+
+
+def secret_name(name: str) -> bool:
+    """Whether a name says that its text is secret. `tokens` and `tokenizer` do not."""
+    words = [word.lower() for word in _SPLIT.findall(name)]
+    if any(word in _WORDS for word in words):
+        return True
+    return any(pair in _PAIRS for pair in pairwise(words))
+
+
+def secret_value(value: object) -> bool:
+    """Whether a text has the format of a known kind of key."""
+    if isinstance(value, str):
+        return has_key(value.encode("utf-8", "replace"))
+    return isinstance(value, bytes) and has_key(value)
+
+
+def secret(name: object, value: object) -> bool:
+    """Whether this variable, entry or attribute is to be left out: only texts ever are."""
+    if type(value) not in (str, bytes) or not isinstance(value, (str, bytes)) or not value:
+        return False
+    return (isinstance(name, str) and secret_name(name)) or secret_value(value)
+
+
+def has_key(data: bytes) -> bool:
+    """Whether these bytes have a key of a known format in them."""
+    for literal, pattern in FORMATS:
+        position = data.find(literal)
+        while position >= 0:
+            if pattern.match(data, position):
+                return True
+            position = data.find(literal, position + 1)
+    return False
