@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.model.errors import CaptureFailed, Denied, HoldfastError, NotFound, UsageError
 from holdfast.session import Session
-from holdfast.session.session import IN_MEMORY
+from holdfast.session.history import IN_MEMORY
 from holdfast.store import open_store
 
 
@@ -47,6 +47,33 @@ async def test_what_a_checkpoint_says(session: Session, store) -> None:
     created = datetime.fromisoformat(environment["created"])
     assert abs((datetime.now(UTC) - created).total_seconds()) < 60
     assert store.value(cp.id, "report")["items"][0]["name"] == "math"
+
+
+async def test_metadata(session: Session) -> None:
+    await session.execute("x = 1")
+    await session.execute("y = 1")
+    cp = await session.checkpoint()
+    assert (cp.format_version, cp.execution_count) == (1, 2)
+    assert cp.python_version == await value(session, "import platform\nplatform.python_version()")
+    assert abs((datetime.now(UTC) - cp.time).total_seconds()) < 60
+
+
+async def test_list_show_and_diff(session: Session, store) -> None:
+    await session.execute("x, y = 1, 2")
+    one = await session.checkpoint(reason="one")
+    await session.execute("y = 3\nz = 4")
+    two = await session.checkpoint(reason="two")
+    assert [cp.reason for cp in await session.list()] == ["two", "one"]
+    assert [cp.reason for cp in await session.list(limit=1)] == ["two"]
+    assert (await session.show()).checkpoint.id == two.id
+    assert (await session.show("~1")).checkpoint.id == one.id
+    assert (await session.show(one)).part("namespace/small") is not None
+    assert await session.diff() == store.diff(one.id, two.id) == await session.diff(one, two)
+    memory = [await session.checkpoint(save_to_disk=False) for _ in range(2)]
+    assert (await session.show(memory[0])).checkpoint.id == memory[0].id
+    await session.diff(*memory)
+    with pytest.raises(UsageError, match="in memory"):
+        await session.diff(one, memory[0])
 
 
 async def test_a_large_variable_is_a_part_of_its_own(session: Session, store) -> None:

@@ -153,6 +153,10 @@ async def test_input_is_answered_by_the_client(session: Session) -> None:
         "import asyncio\nawait asyncio.sleep(100)",
         "input('never answered')",
         "sum(i for i in iter(int, 1))",
+        "import re\nre.match('(a+)+b', 'a' * 40)",
+        "import threading\nthreading.Lock().acquire() and threading.Event().wait()",
+        "import select\nselect.select([], [], [])",
+        "import subprocess\nsubprocess.run(['sleep', '100'])",
     ],
 )
 async def test_interrupt(session: Session, code: str) -> None:
@@ -168,6 +172,7 @@ async def test_interrupt(session: Session, code: str) -> None:
     assert time.monotonic() - started < 5
     assert result.error is not None
     assert result.error.type == "KeyboardInterrupt"
+    assert "holdfast" not in result.error.traceback or "input" in code
     assert (await session.execute("'alive'")).value == "alive"
     assert await session.interrupt() is False
 

@@ -241,3 +241,111 @@ async def test_a_worker_is_not_handed_the_keys(make, monkeypatch: pytest.MonkeyP
     session = await make("keyless")
     code = "import os\n[name for name in os.environ if name.startswith('HOLDFAST_')]"
     assert await value(session, code) == []
+
+
+# -- memory and CPU time ------------------------------------------------------------------
+
+
+async def test_a_memory_limit_is_an_error_of_the_cell(make) -> None:
+    session = await make("small", memory_limit=256 << 20)
+    result = await session.execute("big = bytearray(400 << 20)")
+    assert result.error is not None
+    assert result.error.type == "MemoryError"
+    assert await value(session, "fits = bytearray(50 << 20)\nlen(fits)") == 50 << 20
+    result = await session.execute("rows = []\nwhile True: rows.append(bytes(1 << 20))")
+    assert result.error is not None
+    assert result.error.type == "MemoryError"
+    assert await value(session, "del rows\nlen(fits)") == 50 << 20
+
+
+async def test_a_capture_may_use_more_than_the_limit(make) -> None:
+    session = await make("small", memory_limit=256 << 20)
+    await session.execute("import os\nbig = os.urandom(100 << 20)\nkept = big[:5]")
+    cp = await session.checkpoint()
+    await session.restore(cp)
+    assert await value(session, "big[:5] == kept") is True
+    # And the next cell has its limit again, whatever the code did about it.
+    await session.execute(
+        "import resource\nresource.setrlimit(resource.RLIMIT_DATA, (1 << 40, 1 << 60))"
+    )
+    assert (await session.execute("bytearray(400 << 20)")).error.type == "MemoryError"
+
+
+async def test_a_limit_of_cpu_time_is_for_each_cell(make) -> None:
+    session = await make("busy", cpu_limit=0.4)
+    for _ in range(2):
+        result = await session.execute("while True: pass", timeout=60)
+        assert result.error is not None
+        assert result.error.type == "CpuTimeExceeded"
+        assert "0.4 s" in result.error.message
+    # Waiting is not computing.
+    assert await value(session, "import time\ntime.sleep(0.8)\n'waited'") == "waited"
+    assert (await session.execute("while True: pass", timeout=0.1)).error.type == "TimeoutError"
+
+
+async def test_a_cell_that_ignores_its_limit_loses_its_worker(make) -> None:
+    session = await make("stubborn", cpu_limit=0.2)
+    await session.execute("x = 1")
+    await session.checkpoint()
+    result = await session.execute(
+        "def spin():\n    while True: pass\n"
+        "while True:\n    try: spin()\n    except BaseException: pass"
+    )
+    assert result.error is not None
+    assert result.error.type == "CpuTimeExceeded"
+    assert "killed" in result.error.message
+    assert await value(session, "x") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"memory_limit": 5}, {"memory_limit": "1G"}, {"cpu_limit": 0}, {"cpu_limit": "1"}],
+)
+def test_limits_that_are_none(options) -> None:
+    with pytest.raises(BadInput):
+        Session("other", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"name": 5}, "name"),
+        ({"name": b"a"}, "name"),
+        ({"name": ""}, "name"),
+        ({"fresh": "yes"}, "fresh"),
+        ({"on_input": "Ada"}, "on_input"),
+        ({"python": 3}, "python"),
+        ({"cwd": "a\0b"}, "cwd"),
+        ({"env": {"A": 1}}, "env"),
+        ({"store": 5}, "store"),
+        ({"store": b"memory://"}, "store"),
+    ],
+)
+async def test_a_session_made_with_something_else(options, what: str) -> None:
+    with pytest.raises(BadInput, match=what):
+        await Session(**{"name": "a", **options}).start()
+
+
+async def test_references_that_are_none(session: Session) -> None:
+    await session.execute("x = 1")
+    await session.checkpoint()
+    for wrong in (5, b"a", [], object(), True):
+        for call in (session.restore, session.rollback, session.show, session.diff):
+            with pytest.raises(BadInput, match="checkpoint"):
+                await call(wrong)
+    assert await value(session, "x") == 1
+    with pytest.raises(BadInput):
+        await session.fork(5)
+    with pytest.raises(BadInput):
+        await Session.resume(5, store="memory://")
+
+
+async def test_a_worker_that_cannot_be_started(tmp_path) -> None:
+    from holdfast.model.errors import HoldfastError
+
+    for options in ({"python": str(tmp_path / "nowhere")}, {"cwd": tmp_path / "nowhere"}):
+        with pytest.raises(HoldfastError, match="can be started"):
+            await Session(store="memory://", **options).start()
+    false = Session(store="memory://", python="/bin/false")
+    with pytest.raises(HoldfastError, match="did not start"):
+        await false.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound
 from holdfast.model.report import Item, Report
 from holdfast.model.subject import Subject
-from holdfast.protocol.session_messages import CheckpointCreatedMessage, ItemReport
+from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
+from holdfast.session.work import Captured
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -40,6 +41,7 @@ class SessionCheckpoint:
     serialization_method: str
     report: Report
     pause_ms: float
+    environment: layout.Environment
     saved_to_disk: bool = True
 
     def __repr__(self) -> str:
@@ -79,8 +81,31 @@ class SessionCheckpoint:
     def time(self) -> datetime:
         return self.checkpoint.time
 
+    @property
+    def format_version(self) -> int:
+        return self.environment.format
+
+    @property
+    def python_version(self) -> str:
+        return self.environment.python
+
+    @property
+    def execution_count(self) -> int:
+        """How many cells the session had run."""
+        return self.environment.execution_count
+
 
 Reference = SessionCheckpoint | Checkpoint | str
+
+
+def id_of(reference: object) -> str:
+    """The id of a checkpoint that a caller gave. Raises BadInput for what is none."""
+    if isinstance(reference, (SessionCheckpoint, Checkpoint)):
+        return reference.id
+    raise BadInput(
+        f"a checkpoint was asked for, not {type(reference).__name__}",
+        hint="give a checkpoint, its id, a short id, a tag, or `session/name~1`",
+    )
 
 
 def report_of(items: tuple[ItemReport, ...]) -> Report:
@@ -100,8 +125,7 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
 def write(
     store: Store,
     subject: Subject,
-    parts: Mapping[str, bytes],
-    created: CheckpointCreatedMessage,
+    captured: Captured,
     *,
     parents: Sequence[str | None],
     reason: str,
@@ -114,6 +138,7 @@ def write(
     Raises Corrupt when the worker's parts are not what they should be, and with `new` Conflict
     when the subject is taken.
     """
+    parts, created = captured
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
@@ -135,6 +160,7 @@ def write(
         serialization_method=created.serialization_method,
         report=report_of(created.items),
         pause_ms=created.pause_ms,
+        environment=layout.decode(parts["environment"], layout.Environment),
         saved_to_disk=on_disk,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 
 from holdfast.model.errors import BadInput
@@ -24,6 +25,14 @@ def text(what: str, value: object) -> str:
     if size > MAX_FRAME - _ROOM:
         raise BadInput(f"{what} has {size} bytes, more than {MAX_FRAME - _ROOM}")
     return value
+
+
+def path(what: str, value: object) -> str:
+    """A path, as text. Raises BadInput."""
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if "\0" in text(what, given):
+        raise BadInput(f"{what} holds a zero byte, which no path can")
+    return str(given)
 
 
 def flag(what: str, value: object) -> bool:

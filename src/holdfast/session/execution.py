@@ -18,17 +18,18 @@ class Execution:
 
     def __init__(self, execution_id: int) -> None:
         self.id = execution_id
+        self.done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None  # may go on after the cell has ended
+        self.resumed_from: str | None = None
         self._texts: dict[Stream, list[str]] = {"stdout": [], "stderr": []}
         self._kept = 0
         self._truncated = False
         self._events: asyncio.Queue[OutputMessage | None] = asyncio.Queue()
-        self._result: Result | None = None
         self._started = time.perf_counter()
-        self.task: asyncio.Task[Result] | None = None
-        self.timed_out: float | None = None
+        self._stopped: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
-        return f"<Execution {self.id} {self._result or 'running'}>"
+        return f"<Execution {self.id} {self.result if self._has_result else 'running'}>"
 
     def output(self, stream: Stream, text: str) -> None:
         """Take what the worker wrote."""
@@ -44,13 +45,21 @@ class Execution:
         self._truncated = True
         self.output("stderr", f"[{characters} characters written before this cell are lost]\n")
 
-    def finish(self, message: ResultMessage) -> Result:
+    def stop(self, kind: str, why: str) -> None:
+        """The host has interrupted it, for this reason, which is then its error."""
+        self._stopped = (kind, why)
+
+    @property
+    def stopped(self) -> tuple[str, str] | None:
+        return self._stopped
+
+    def finish(self, message: ResultMessage) -> None:
         """The worker's answer, with the output that came before it."""
         error = ErrorInfo.of(message.error) if message.error is not None else None
-        if self.timed_out is not None and error is not None and error.type == "KeyboardInterrupt":
-            text = f"stopped after {self.timed_out:g} s"
-            error = ErrorInfo(type="TimeoutError", message=text, traceback=error.traceback)
-        return self._end(
+        if self._stopped is not None and error is not None and error.type == "KeyboardInterrupt":
+            kind, why = self._stopped
+            error = ErrorInfo(type=kind, message=why, traceback=error.traceback)
+        self._end(
             Result(
                 value=value_of(message),
                 type_name=message.type_name,
@@ -60,12 +69,13 @@ class Execution:
                 duration=message.duration,
                 execution_count=message.execution_count,
                 truncated=self._truncated,
+                resumed_from=self.resumed_from,
             )
         )
 
-    def fail(self, kind: str, message: str, hint: str = "") -> Result:
+    def fail(self, kind: str, message: str, hint: str = "") -> None:
         """The cell has no answer: its worker is gone."""
-        return self._end(
+        self._end(
             Result(
                 stdout=self._text("stdout"),
                 stderr=self._text("stderr"),
@@ -75,16 +85,25 @@ class Execution:
             )
         )
 
-    def close(self) -> None:
-        """No more output will come."""
+    def close(self, error: BaseException | None = None) -> None:
+        """No more output will come; without a result, this is why."""
+        if not self.done.done():
+            if error is None or isinstance(error, asyncio.CancelledError):
+                self.done.cancel()
+            else:
+                self.done.set_exception(error)
         self._events.put_nowait(None)
 
     @property
     def result(self) -> Result:
         """The finished cell; raises RuntimeError while it runs."""
-        if self._result is None:
+        if not self._has_result:
             raise RuntimeError("the cell is still running")
-        return self._result
+        return self.done.result()
+
+    @property
+    def _has_result(self) -> bool:
+        return self.done.done() and not self.done.cancelled() and self.done.exception() is None
 
     async def __aiter__(self) -> AsyncIterator[OutputMessage]:
         while True:
@@ -92,12 +111,12 @@ class Execution:
             if event is None:
                 break
             yield event
-        if self.task is not None:
-            await self.task  # an error of the session itself is raised here
+        await self.done  # an error of the session itself is raised here
 
     def _text(self, stream: Stream) -> str:
         return "".join(self._texts[stream])
 
-    def _end(self, result: Result) -> Result:
-        self._result = result
-        return result
+    def _end(self, result: Result) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
+        self.close()

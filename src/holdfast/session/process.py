@@ -12,15 +12,11 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
-import holdfast
-from holdfast.model.errors import Corrupt
-from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import (
     Message,
     ResultMessage,
@@ -29,111 +25,113 @@ from holdfast.protocol.session_messages import (
     decode_worker,
     frame,
 )
+from holdfast.session.link import Link
 from holdfast.session.output import Pipe
-from holdfast.session.spawner import spawn
 
-_BOOT = (
-    "import sys\n"
-    "root = sys.argv.pop()\n"
-    "if root not in sys.path: sys.path.append(root)\n"
-    "from holdfast.session.worker.main import main\n"
-    "main(sys.argv[1:])"
-)
 _ID = struct.Struct("=Q")
 _LINGER = 2.0  # how long a process may live on without its control socket
-_WAITING = 4 << 20  # bytes that wait to be sent before `drained` waits
+_PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of <linux/posix-timers.h>: what all threads have used
+
+
+class Ends(NamedTuple):
+    """The worker's ends of everything that connects it with its host."""
+
+    control: int
+    page: int
+    stdout: int
+    stderr: int
+
+
+class Handle(Protocol):
+    """A process that has been started, in one way or another."""
+
+    pid: int
+    pidfd: int
+
+    def when_ended(self, tell: Callable[[int | None], None]) -> None:
+        """The process has ended: tell its exit code, or None where nobody knows it."""
 
 
 class WorkerProcess:
     """One running worker. Everything here happens on the event loop that started it."""
 
-    def __init__(self, deliver: Callable[[Stream, str], None]) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pipes = (Pipe("stdout", deliver), Pipe("stderr", deliver))
-        self._control, self._theirs = socket.socketpair()
-        self._control.setblocking(False)
+        self.deliver: Callable[[Stream, str], None] = lambda stream, text: None
+        self._pipes = (Pipe("stdout", self._deliver), Pipe("stderr", self._deliver))
+        near, self._theirs = socket.socketpair()
+        self._link = Link(near, self._accept, self._without_control)
         page = os.memfd_create("holdfast-interrupt", os.MFD_CLOEXEC)
         os.ftruncate(page, _ID.size)
         self._page_fd = page
         self._page = mmap.mmap(page, _ID.size)
-        self._decoder = FrameDecoder()
         self._messages: asyncio.Queue[WorkerMessage | None] = asyncio.Queue()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
+        self._handle: Handle | None = None
+        self._code: int | None = None
         self._ended = asyncio.Event()
         self._fault = ""
-        self._outgoing: deque[memoryview] = deque()
-        self._outgoing_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
         self._linger: asyncio.TimerHandle | None = None
 
-    def start(self, python: str, env: Mapping[str, str], cwd: Path | None) -> None:
-        """Start the process; its first message is a ReadyMessage."""
-        root = str(Path(holdfast.__file__).parent.parent)
-        fds = (self._theirs.fileno(), self._page_fd)
-        arguments = [python, "-u", "-X", "utf8", "-c", _BOOT]
-        self._process = spawn(
-            [*arguments, *map(str, (*fds, os.getpid())), root],
-            stdout=self._pipes[0].write_fd,
-            stderr=self._pipes[1].write_fd,
-            pass_fds=fds,
-            env=env,
-            cwd=cwd,
-        )
-        self._theirs.close()
-        os.close(self._page_fd)
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(self._pidfd, self._on_exit)
-        self._loop.add_reader(self._control, self._on_control)
+    @property
+    def ends(self) -> Ends:
+        """For whoever starts the process."""
+        out, err = self._pipes
+        return Ends(self._theirs.fileno(), self._page_fd, out.write_fd, err.write_fd)
+
+    def attach(self, handle: Handle) -> None:
+        """The process runs and has its own copy of the ends; its first message is Ready."""
+        self._handle = handle
+        self._let_go()
+        self._loop.add_reader(handle.pidfd, self._on_exit)
+        self._link.begin()
         for pipe in self._pipes:
-            pipe.close_writer()
             self._loop.add_reader(pipe.fd, self._on_output, pipe)
+
+    def abandon(self) -> None:
+        """No process was started: give back what was made for it."""
+        self._let_go()
+        self._close()
 
     @property
     def pid(self) -> int:
-        return self._process.pid if self._process is not None else 0
+        return self._handle.pid if self._handle is not None else 0
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and not self._ended.is_set()
+        return self._handle is not None and not self._ended.is_set()
 
     @property
     def how_it_ended(self) -> str:
         """Why there is no worker any more, in words."""
         if self._fault:
             return self._fault
-        code = self._process.returncode if self._process is not None else None
-        if code is None:
+        if self._code is None:
             return "the worker is gone"
-        if code < 0:
+        if self._code < 0:
             try:
-                name = signal.Signals(-code).name
+                name = signal.Signals(-self._code).name
             except ValueError:
                 name = "unknown"
-            return f"the worker was killed by signal {-code} ({name})"
-        return f"the worker exited with code {code}"
+            return f"the worker was killed by signal {-self._code} ({name})"
+        return f"the worker exited with code {self._code}"
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What the worker's threads have computed so far; its children do not count."""
+        try:
+            return time.clock_gettime(~self.pid << 3 | _PROCESS_CLOCK)
+        except OSError:  # it has ended
+            return 0.0
 
     def send(self, message: Message) -> None:
-        """Write one message, as a whole and as soon as the worker takes it.
-
-        Nobody waits for that: a worker that does not read must not hold its host up. One that
-        is gone is noticed by `receive`.
-        """
+        """Write one message. A worker that is gone is noticed by `receive`."""
         data = frame(message)
-        if not self.alive:
-            return
-        self._outgoing.append(memoryview(data))
-        self._outgoing_bytes += len(data)
-        if len(self._outgoing) == 1:
-            self._loop.add_writer(self._control, self._on_writable)
-            self._on_writable()
-        if self._outgoing_bytes > _WAITING:
-            self._room.clear()
+        if self.alive:
+            self._link.send(data)
 
     async def drained(self) -> None:
         """Wait until little waits to be sent, or the worker has ended."""
-        await self._room.wait()
+        await self._link.drained()
 
     async def receive(self) -> WorkerMessage | None:
         """The next message, or None when the worker has ended."""
@@ -143,8 +141,9 @@ class WorkerProcess:
 
     def interrupt(self, execution_id: int) -> None:
         """Raise KeyboardInterrupt in that execution, if it is the one that runs."""
-        _ID.pack_into(self._page, 0, execution_id)
-        self._signal(signal.SIGINT)
+        if self.alive:
+            _ID.pack_into(self._page, 0, execution_id)
+            self._signal(signal.SIGINT)
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -158,65 +157,30 @@ class WorkerProcess:
         return True
 
     def _signal(self, number: int) -> None:
-        if self.alive:
-            signal.pidfd_send_signal(self._pidfd, number)
+        if self._handle is not None and self.alive:
+            try:
+                signal.pidfd_send_signal(self._handle.pidfd, number)
+            except ProcessLookupError:
+                return  # it has just ended
 
-    def _on_writable(self) -> None:
-        try:
-            while self._outgoing:
-                sent = self._control.send(self._outgoing[0])
-                self._outgoing_bytes -= sent
-                rest = self._outgoing[0][sent:]
-                if rest:
-                    self._outgoing[0] = rest
-                else:
-                    self._outgoing.popleft()
-        except BlockingIOError:
-            pass  # it goes on when there is room
-        except OSError:
-            self._stop_sending()  # nobody reads it any more
-            return
-        if not self._outgoing:
-            self._loop.remove_writer(self._control)
-        if self._outgoing_bytes <= _WAITING:
-            self._room.set()
+    def _deliver(self, stream: Stream, text: str) -> None:
+        self.deliver(stream, text)
 
-    def _stop_sending(self) -> None:
-        self._loop.remove_writer(self._control)
-        self._outgoing.clear()
-        self._outgoing_bytes = 0
-        self._room.set()
+    def _without_control(self, fault: str) -> None:
+        if fault:
+            self._fault = f"the worker broke the protocol: {fault}"
+            self.kill()
+        elif self._linger is None:  # one that ends as it should takes a moment, too
+            self._linger = self._loop.call_later(_LINGER, self._end_stray)
 
-    def _without_control(self) -> None:
+    def _end_stray(self) -> None:
         """The process lives on where nobody can talk to it: it has become another program."""
         if self.alive:
             self._fault = "the worker closed its control socket and was killed"
             self.kill()
 
-    def _on_control(self) -> None:
-        while True:
-            try:
-                data = self._control.recv(1 << 18)
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                self._loop.remove_reader(self._control)
-                self._stop_sending()
-                if self._linger is None:  # one that ends as it should takes a moment, too
-                    self._linger = self._loop.call_later(_LINGER, self._without_control)
-                return
-            try:
-                payloads = self._decoder.feed(data)
-                for payload in payloads:
-                    self._accept(decode_worker(payload))
-            except Corrupt as error:
-                self._fault = f"the worker broke the protocol: {error}"
-                self.kill()
-                return
-
-    def _accept(self, message: WorkerMessage) -> None:
+    def _accept(self, payload: bytes) -> None:
+        message = decode_worker(payload)
         if isinstance(message, ResultMessage):
             # Everything the cell wrote is in the pipes by now, and comes before its result.
             for pipe in self._pipes:
@@ -229,26 +193,37 @@ class WorkerProcess:
             self._loop.remove_reader(pipe.fd)
 
     def _on_exit(self) -> None:
-        assert self._process is not None
-        self._process.wait()
-        self._on_control()
+        assert self._handle is not None
+        self._loop.remove_reader(self._handle.pidfd)
+        self._handle.when_ended(self._finish)
+
+    def _finish(self, code: int | None) -> None:
+        assert self._handle is not None
+        self._code = code
+        self._link.read()
         for pipe in self._pipes:
             self._loop.remove_reader(pipe.fd)
             pipe.drain(final=True)
-            pipe.close()
-        self._loop.remove_reader(self._pidfd)
-        self._loop.remove_reader(self._control)
-        self._stop_sending()
-        if self._linger is not None:
-            self._linger.cancel()
-        os.close(self._pidfd)
-        self._control.close()
-        self._page.close()
+        os.close(self._handle.pidfd)
+        self._close()
         self._ended.set()
         self._messages.put_nowait(None)
 
+    def _let_go(self) -> None:
+        """Of the worker's ends, which are its own by now."""
+        self._theirs.close()
+        os.close(self._page_fd)
+        for pipe in self._pipes:
+            pipe.close_writer()
+
+    def _close(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        self._link.close()
+        self._page.close()
+        for pipe in self._pipes:
+            pipe.close()
+
     def __del__(self) -> None:
-        process = getattr(self, "_process", None)
-        if process is not None and process.poll() is None and not sys.is_finalizing():
-            process.kill()
-            process.wait()
+        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
+            self.kill()

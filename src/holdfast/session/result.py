@@ -54,6 +54,8 @@ class Result:
     duration: float = 0.0
     execution_count: int = 0
     truncated: bool = False  # whether output beyond the limit was dropped
+    # The checkpoint that the session went back to before this cell, because its worker had died.
+    resumed_from: str | None = None
 
     @property
     def ok(self) -> bool:

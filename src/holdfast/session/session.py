@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets as random_names
-import sys
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, NotFound, UsageError
+from holdfast.model.checkpoint import Checkpoint, Manifest
+from holdfast.model.errors import BadInput, HoldfastError, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
-from holdfast.protocol.session_messages import RestoredMessage
-from holdfast.session import checkpoints, checks
-from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
-from holdfast.session.driver import WORK_TIMEOUT, Answer, Driver, Launch
+from holdfast.session import checks
+from holdfast.session.autosave import Automatic
+from holdfast.session.checkpoints import Reference, SessionCheckpoint
+from holdfast.session.driver import Answer, Driver
 from holdfast.session.execution import Execution
-from holdfast.session.line import Line
+from holdfast.session.history import History
+from holdfast.session.keeper import Keeper
 from holdfast.session.result import Result
-from holdfast.store import Store, open_store
-
-IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
-_SECRET = "HOLDFAST_SECRET_"
+from holdfast.session.settings import Options, Settings
+from holdfast.session.transaction import Transaction
+from holdfast.session.work import WORK_TIMEOUT
+from holdfast.session.workers import Workers
+from holdfast.store import Store
+from holdfast.store.comparison import Diff
+from holdfast.store.retention import Policy
 
 
 class Session:
@@ -47,24 +50,44 @@ class Session:
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
         max_item_bytes: int | None = None,
+        memory_limit: int | None = None,
+        cpu_limit: float | None = None,
+        auto_checkpoint: Automatic = None,
+        keep: Policy | None = None,
     ) -> None:
-        self.subject = _subject(name or f"session-{random_names.token_hex(4)}")
+        """Nothing is started yet, and no store is opened. Raises BadInput."""
+        options = Options(
+            on_input=on_input,
+            secrets=secrets,
+            python=python,
+            cwd=cwd,
+            env=env,
+            max_item_bytes=max_item_bytes,
+            memory_limit=memory_limit,
+            cpu_limit=cpu_limit,
+            auto_checkpoint=auto_checkpoint,
+            keep=keep,
+        )
+        self._begin(name, store, checks.flag("fresh", fresh), Settings.of(options))
+
+    def _begin(
+        self,
+        name: str | None,
+        store: Store | str | None,
+        fresh: bool,
+        settings: Settings,
+        workers: Workers | None = None,
+    ) -> None:
+        named = name is not None
+        self.subject = _subject(name if named else f"session-{random_names.token_hex(4)}")
         self.name = self.subject.name
         # A name of our own making is nobody else's: no store is opened to see.
-        self._fresh = fresh or not name
-        self.report: Report | None = None  # of the last restore
-        self._store_or_url = store
-        self._memory: Store | None = None
-        self._line = Line(self.subject)
-        self._on_input = on_input
-        self._secrets = checks.texts("secrets", secrets)
-        self._max_item_bytes = checks.size("max_item_bytes", max_item_bytes)
-        self._launch = Launch(
-            python=python or sys.executable,
-            cwd=Path(cwd) if cwd is not None else None,
-            env=dict(env or {}),
-        )
-        self._driver = Driver(self.subject, self._launch)
+        self._fresh = fresh or not named
+        self._settings = settings
+        self._history = History(self.subject, store, settings.keep)
+        self._workers = workers or settings.launch
+        self._driver = Driver(self.subject, self._workers, settings.limits)
+        self._keeper = Keeper(self.subject, self._driver, self._history, settings)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.subject} {self._driver.state}>"
@@ -80,17 +103,28 @@ class Session:
             if self.alive:
                 raise UsageError(f"{self.subject} runs already")
             if not self._fresh:
-                await asyncio.to_thread(self._check_free)
+                hint = (
+                    f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
+                )
+                await asyncio.to_thread(self._history.check_free, self.subject, hint)
             await self._driver.start()
-            self._line.at = None
+            self._history.line.at = None
+        self._keeper.autosave.start()
         return self
 
     async def shutdown(self) -> None:
         """End the worker; what is not in a checkpoint is gone. Calling it twice is fine.
 
+        Automatic checkpoints that are due are made first; one that failed is raised here.
         Every other call but `start` raises UsageError from then on.
         """
-        await self._driver.shutdown()
+        try:
+            if not self._driver.closed:
+                await self._keeper.finish()
+        finally:
+            await self._driver.shutdown()
+        await asyncio.to_thread(self._history.tidy)
+        self._keeper.saving.check()
 
     async def __aenter__(self) -> Self:
         if not self.alive:
@@ -103,7 +137,12 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.shutdown()
+        try:
+            await self.shutdown()
+        except HoldfastError as failure:
+            if error is None:
+                raise
+            error.add_note(f"the session ended with another error: {failure}")
 
     @classmethod
     async def resume(
@@ -112,25 +151,11 @@ class Session:
         *,
         store: Store | str | None = None,
         trust: bool = False,
-        on_input: Answer | None = None,
-        secrets: Mapping[str, str] | None = None,
-        python: str | None = None,
-        cwd: str | Path | None = None,
-        env: Mapping[str, str] | None = None,
-        max_item_bytes: int | None = None,
+        **options: Unpack[Options],
     ) -> Self:
         """Go on from a session's last checkpoint, after a crash or a reboot. Raises NotFound."""
-        session = cls(
-            name,
-            store=store,
-            on_input=on_input,
-            secrets=secrets,
-            python=python,
-            cwd=cwd,
-            env=env,
-            max_item_bytes=max_item_bytes,
-        )
-        return await session._begin_at(await asyncio.to_thread(session._head), trust)
+        session = cls(_subject(name).name, store=store, **options)
+        return await session._begin_at(await asyncio.to_thread(session._history.head), trust)
 
     @property
     def alive(self) -> bool:
@@ -143,11 +168,14 @@ class Session:
         return self._driver.pid
 
     @property
+    def report(self) -> Report | None:
+        """What the last restore did with each name."""
+        return self._keeper.report
+
+    @property
     def store(self) -> Store:
         """Where checkpoints go; opened on first use."""
-        if not isinstance(self._store_or_url, Store):
-            self._store_or_url = open_store(self._store_or_url)
-        return self._store_or_url
+        return self._history.store
 
     # -- running code --------------------------------------------------------------------
 
@@ -157,23 +185,24 @@ class Session:
         *,
         timeout: float | None = None,
         on_input: Answer | None = None,
-        check: bool = False,
+        check: bool | None = None,
     ) -> Result:
         """Run a cell. What it raises, a timeout or the worker's end are in `result.error`.
 
-        With `check=True` they are raised as CellFailed. Indentation that all lines share is
-        taken off. Raises BadInput for code that is no text.
+        With `check=True`, which is the default inside a transaction, they are raised as
+        CellFailed. Indentation that all lines share is taken off. Raises BadInput for code that
+        is no text, and what went wrong in a checkpoint beside the session since the last call.
         """
         execution = self.stream(code, timeout=timeout, on_input=on_input)
-        assert execution.task is not None
         try:
-            result = await asyncio.shield(execution.task)
+            result = await asyncio.shield(execution.done)
         except asyncio.CancelledError:
             # A running cell's task goes on until the worker has answered.
-            if not self._driver.interrupt(execution):
+            if not self._driver.interrupt(execution) and execution.task is not None:
                 execution.task.cancel()
             raise
-        return result.check() if check else result
+        checked = self._keeper.autosave.held if check is None else check
+        return result.check() if checked else result
 
     def stream(
         self, code: str, *, timeout: float | None = None, on_input: Answer | None = None
@@ -184,7 +213,8 @@ class Session:
         """
         checks.text("the code of a cell", code)
         checks.seconds("timeout", timeout)
-        return self._driver.begin(code, timeout, on_input or self._on_input)
+        self._keeper.saving.check()
+        return self._driver.begin(code, timeout, on_input or self._settings.on_input)
 
     async def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running cell; False when nothing is running.
@@ -205,17 +235,27 @@ class Session:
     ) -> SessionCheckpoint:
         """Freeze the session; it is durable when this returns, unless it was to stay in memory.
 
-        With `save_to_disk=False` a checkpoint of up to 10 MB stays in the host's memory.
-        Raises CaptureFailed, also after `timeout` seconds of capturing; the session goes on as
-        it was. Raises BadInput when an argument is not what it should be.
+        With `save_to_disk=False` a checkpoint of up to 10 MB stays in the host's memory. Cells
+        may run again as soon as the worker has handed its state over. Raises CaptureFailed, also
+        after `timeout` seconds of capturing; the session goes on as it was. Raises BadInput when
+        an argument is not what it should be.
         """
         checks.text("reason", reason)
         if stage is not None:
             checks.text("stage", stage)
         checks.flag("save_to_disk", save_to_disk)
         checks.seconds("timeout", timeout)
+        self._driver.worker()  # raises UsageError when there is none
+        self._keeper.saving.check()
         async with self._driver.lock:
-            return await self._driver.to_the_end(self._freeze(reason, stage, save_to_disk, timeout))
+            done = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
+        return await self._keeper.saving.wait_for(done)
+
+    async def flush(self) -> None:
+        """Wait until all that was frozen so far is durable; raises what went wrong with it."""
+        async with self._driver.lock:
+            await self._keeper.saving.settled()
+        self._keeper.saving.check()
 
     async def restore(
         self,
@@ -233,9 +273,13 @@ class Session:
         After `timeout` seconds in the worker it raises CaptureFailed.
         """
         self._driver.check_open()
-        given = self._given(secrets, timeout)
+        checks.seconds("timeout", timeout)
+        given = self._settings.given(secrets)
+        self._keeper.saving.check()
         async with self._driver.lock:
-            return await self._driver.to_the_end(self._restore(reference, given, trust, timeout))
+            return await self._driver.to_the_end(
+                self._keeper.restore(reference, given, trust, timeout)
+            )
 
     async def rollback(
         self,
@@ -250,9 +294,20 @@ class Session:
         The head moves on to a new checkpoint, so that this can be undone. Raises NotFound.
         """
         self._driver.check_open()
-        given = self._given(secrets, timeout)
+        checks.seconds("timeout", timeout)
+        given = self._settings.given(secrets)
+        self._keeper.saving.check()
         async with self._driver.lock:
-            return await self._driver.to_the_end(self._rollback(to, given, trust, timeout))
+            return await self._driver.to_the_end(self._keeper.rollback(to, given, trust, timeout))
+
+    def transaction(self, reason: str = "transaction") -> AbstractAsyncContextManager[Transaction]:
+        """`async with session.transaction():` goes back to its beginning when it raises.
+
+        It begins with a checkpoint. Inside, a cell's error is raised as CellFailed unless
+        `check=False` says otherwise, and no automatic checkpoint is made.
+        """
+        checks.text("reason", reason)
+        return Transaction(self, self._keeper.autosave, reason)
 
     async def fork(self, name: str | None = None) -> Session:
         """A new session, under another name and in a worker of its own, from this very moment.
@@ -260,205 +315,64 @@ class Session:
         That moment is the new session's first checkpoint; this session makes none. Raises
         Conflict when the name is taken, and CaptureFailed.
         """
-        other = _subject(name or f"{self.name}-{random_names.token_hex(3)}")
+        other = _subject(name if name is not None else f"{self.name}-{random_names.token_hex(3)}")
         self._driver.worker()  # raises UsageError when there is none
+        self._keeper.saving.check()
         async with self._driver.lock:
-            first = await self._driver.to_the_end(self._freeze_as(other))
-        forked = type(self)(
-            other.name,
-            store=self.store,
-            on_input=self._on_input,
-            secrets=self._secrets,
-            python=self._launch.python,
-            cwd=self._launch.cwd,
-            env=self._launch.env,
-            max_item_bytes=self._max_item_bytes,
-        )
+            first = await self._driver.to_the_end(self._keeper.freeze_as(other))
+        forked = type(self).__new__(type(self))
+        forked._begin(other.name, self.store, True, self._settings, self._workers)
         return await forked._begin_at(first, trust=False)
+
+    # -- looking -------------------------------------------------------------------------
 
     async def list(self, limit: int | None = None) -> list[Checkpoint]:
         """This session's checkpoints, newest first."""
         return await asyncio.to_thread(self.store.list, self.subject, limit=limit)
+
+    async def show(self, reference: Reference | None = None) -> Manifest:
+        """A checkpoint of this session, by default the head, with its parts."""
+
+        def look() -> Manifest:
+            store, found = self._history.find(reference)
+            return store.show(found)
+
+        return await asyncio.to_thread(look)
+
+    async def diff(self, a: Reference = "~1", b: Reference | None = None) -> Diff:
+        """What changed from one checkpoint of this session to another.
+
+        By default from the head's parent to the head. Raises NotFound.
+        """
+
+        def compare() -> Diff:
+            (before, old), (after, new) = self._history.find(a), self._history.find(b)
+            if before is not after:
+                raise UsageError(
+                    "one of the two checkpoints is in memory and the other is not",
+                    hint="compare two of the same kind",
+                )
+            return before.diff(old, new)
+
+        return await asyncio.to_thread(compare)
 
     # -- underneath ----------------------------------------------------------------------
 
     async def _begin_at(self, checkpoint: Checkpoint, trust: bool) -> Self:
         """Start with a checkpoint's namespace, and go on from there."""
         try:
-            given = self._given(None)
             async with self._driver.lock:
-                await self._driver.to_the_end(self._apply(self.store, checkpoint, given, trust))
-                self._line.at = checkpoint
+                await self._driver.to_the_end(self._keeper.begin_at(checkpoint, trust))
         except BaseException:
-            await self.shutdown()
+            await self._driver.shutdown()
             raise
+        self._keeper.autosave.start()
         return self
 
-    async def _freeze(
-        self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
-    ) -> SessionCheckpoint:
-        parts, created = await self._driver.capture(
-            reason, stage, save_to_disk, self._max_item_bytes, timeout
-        )
-        # Counted here: what a worker says about itself is not relied upon.
-        on_disk = save_to_disk or sum(map(len, parts.values())) > IN_MEMORY
-        made = await asyncio.to_thread(
-            checkpoints.write,
-            self.store if on_disk else self._in_memory(),
-            self.subject,
-            parts,
-            created,
-            parents=self._line.parents() if on_disk else ("head",),
-            reason=reason,
-            stage=stage,
-            on_disk=on_disk,
-        )
-        if on_disk:
-            self._line.at = made.checkpoint
-        return made
 
-    async def _freeze_as(self, other: Subject) -> Checkpoint:
-        """This very moment as the first checkpoint of another session."""
-        store, hint, reason = self.store, "choose another name", f"fork of {self.subject}"
-        await asyncio.to_thread(checkpoints.check_free, store, other, hint)
-        parts, created = await self._driver.capture(reason, None, True, self._max_item_bytes)
-        made = await asyncio.to_thread(
-            checkpoints.write,
-            store,
-            other,
-            parts,
-            created,
-            parents=self._line.parents(),
-            reason=reason,
-            stage=None,
-            on_disk=True,
-            new=True,
-        )
-        return made.checkpoint
-
-    async def _restore(
-        self,
-        reference: Reference | None,
-        secrets: Mapping[str, str],
-        trust: bool,
-        timeout: float | None,
-    ) -> Report:
-        store, target = await asyncio.to_thread(self._find, reference)
-        report = await self._apply(store, target, secrets, trust, timeout)
-        if store is not self._memory:
-            self._line.at = await asyncio.to_thread(store.restore, target, trust=trust)
-        return report
-
-    async def _rollback(
-        self, to: Reference | None, secrets: Mapping[str, str], trust: bool, timeout: float | None
-    ) -> Report:
-        before = await asyncio.to_thread(self._head)
-        if not self._driver.started:
-            self._line.at = before
-        try:
-            made = await asyncio.to_thread(self._roll_head_back, to, trust)
-            report = await self._apply(self.store, made, secrets, trust, timeout)
-        except BaseException:
-            if await asyncio.to_thread(self._head) != before:
-                await asyncio.to_thread(self.store.restore, before, trust=True)
-            raise
-        self._line.at = made
-        return report
-
-    def _roll_head_back(self, to: Reference | None, trust: bool) -> Checkpoint:
-        store = self.store
-        if to is None:
-            target = self._line.rollback_target(store)
-        else:
-            target = store.resolve(to if isinstance(to, str) else to.id)
-        self._line.take_head(store)
-        return store.rollback(self.subject, target, trust=trust)
-
-    async def _apply(
-        self,
-        store: Store,
-        target: Checkpoint,
-        secrets: Mapping[str, str],
-        trust: bool,
-        timeout: float | None = WORK_TIMEOUT,
-    ) -> Report:
-        parts = await asyncio.to_thread(checkpoints.read, store, target, trust)
-        restored = await self._load(target.id, parts, secrets, timeout)
-        self.report = report_of(restored.items)
-        return self.report
-
-    def _given(
-        self, secrets: Mapping[str, str] | None, timeout: float | None = None
-    ) -> dict[str, str]:
-        """All secrets that a restore may put in again. Raises BadInput."""
-        checks.seconds("timeout", timeout)
-        environ = {
-            key.removeprefix(_SECRET): value
-            for key, value in os.environ.items()
-            if key.startswith(_SECRET)
-        }
-        given = checks.texts("secrets", secrets)
-        return {**checks.texts("environ", environ), **self._secrets, **given}
-
-    async def _load(
-        self,
-        checkpoint_id: str,
-        parts: Mapping[str, bytes],
-        secrets: Mapping[str, str],
-        timeout: float | None,
-    ) -> RestoredMessage:
-        restored = None
-        if self.alive:
-            # None: it was dying already and nobody had noticed, so a new one takes its place.
-            restored = await self._driver.restore(checkpoint_id, parts, secrets, timeout)
-        if restored is None:
-            self._driver.check_open()
-            await self._driver.start()
-            restored = await self._driver.restore(checkpoint_id, parts, secrets, timeout)
-        if restored is None:
-            from holdfast.session.errors import WorkerDied
-
-            self._driver.check_open()
-            raise WorkerDied(
-                f"{self.subject}: the worker ended while it restored ({self._driver.state})",
-                hint="restore an earlier checkpoint",
-            )
-        return restored
-
-    def _check_free(self) -> None:
-        hint = f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
-        checkpoints.check_free(self.store, self.subject, hint)
-
-    def _in_memory(self) -> Store:
-        if self._memory is None:
-            self._memory = open_store("memory://")
-        return self._memory
-
-    def _head(self) -> Checkpoint:
-        head = self.store.head(self.subject)
-        if head is None:
-            raise NotFound(f"{self.subject} has no checkpoint")
-        return head
-
-    def _find(self, reference: Reference | None) -> tuple[Store, Checkpoint]:
-        if reference is None:
-            return self.store, self._head()
-        text = reference if isinstance(reference, str) else reference.id
-        store = self.store
-        if self._memory is not None and any(cp.id == text for cp in self._memory.list()):
-            store = self._memory
-        found = store.resolve(text)
-        if found.subject != self.subject:
-            raise UsageError(
-                f"{found.short} is a checkpoint of {found.subject}, not of {self.subject}",
-                hint="fork it, or resume that session",
-            )
-        return store, found
-
-
-def _subject(name: str) -> Subject:
+def _subject(name: object) -> Subject:
     """The subject of a session's name, with or without its kind. Raises BadInput."""
-    name = name.removeprefix("session/")
+    name = checks.text("the name of a session", name).removeprefix("session/")
     kind, slash, rest = name.partition("/")
     if slash and kind in KINDS:
         raise BadInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 import time
@@ -12,6 +13,7 @@ from types import CodeType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import NotPlain, encode_plain
+from holdfast.session.worker import interrupts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
@@ -70,8 +72,11 @@ class Runner:
         if any(code.co_flags & inspect.CO_COROUTINE for code in codes):
             return self._await(codes)
         result: object = None
-        for code in codes:
-            result = eval(code, self._namespace)
+        try:
+            for code in codes:
+                result = eval(code, self._namespace)
+        finally:
+            mend()
         return result
 
     def _await(self, codes: list[CodeType]) -> object:
@@ -86,7 +91,10 @@ class Runner:
                     result = await result
             return result
 
-        return asyncio.run(cell())
+        try:
+            return asyncio.run(cell())
+        finally:
+            mend()
 
 
 def _future_flags() -> int:
@@ -148,7 +156,9 @@ def describe(error: BaseException, cells: CellLog) -> ErrorMessage:
     while frames is not None and cells.number_of(frames.tb_frame.f_code.co_filename) is None:
         frames = frames.tb_next
     if frames is None and not isinstance(error, SyntaxError):
-        frames = error.__traceback__
+        frames = error.__traceback__  # an interrupt of the event loop, for one
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
     return ErrorMessage(
         error_type=type_name(error),
         message=message_of(error),
@@ -170,7 +180,10 @@ def _format(error: BaseException, frames: TracebackType | None) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith("<cell "):
         frames = None
     try:
-        lines = traceback.format_exception(type(error), error, frames)
+        shown = traceback.TracebackException(type(error), error, frames, compact=True)
+        if shown.stack and shown.stack[-1].filename == interrupts.__file__:
+            shown.stack.pop()  # where the signal was taken is the worker's own business
+        lines = list(shown.format())
     except Interrupted:
         raise
     except RecursionError:
@@ -185,10 +198,22 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+# What the worker itself lives on. Changes stay the user's; what is gone comes back.
+_BUILTINS = vars(builtins)
+_KEPT = dict(_BUILTINS)
+
+
+def mend() -> None:
+    """Put builtins back that a cell deleted. Uses none itself."""
+    for name in _KEPT:
+        if name not in _BUILTINS:
+            _BUILTINS[name] = _KEPT[name]
+
+
 def flush() -> None:
     """Python's own buffers; `-u` leaves them empty unless user code replaced the streams."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
         try:
-            stream.flush()
+            getattr(sys, name).flush()
         except BaseException:  # noqa: BLE001, S112  # the user's own stream: nothing of ours is in it
             continue

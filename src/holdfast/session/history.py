@@ -1,0 +1,167 @@
+"""A session's past: the store, what stays in memory, and the session's own line through both.
+
+Everything here blocks; the session calls it from threads, one call at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput, NotFound, UsageError
+from holdfast.model.subject import Subject
+from holdfast.session import checkpoints, checks
+from holdfast.session.checkpoints import Reference, SessionCheckpoint
+from holdfast.session.line import Line
+from holdfast.session.work import Captured
+from holdfast.store import Store, open_store, retention
+
+IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
+_TIDY_EVERY = 10  # commits; retention also gives back space, which takes a moment
+
+
+class History:
+    """Checkpoints of one session, made and found."""
+
+    def __init__(
+        self, subject: Subject, store: Store | str | None, keep: retention.Policy | None
+    ) -> None:
+        if store is not None and not isinstance(store, (Store, str, os.PathLike)):
+            raise BadInput(f"store is {type(store).__name__}, not a store, a path or a URL")
+        self.line = Line(subject)
+        self._subject = subject
+        self._store_or_url = store
+        self._opening = threading.Lock()
+        self._memory: Store | None = None
+        self._keep = keep
+        self._untidy = 0  # commits since retention was applied
+
+    @property
+    def store(self) -> Store:
+        """Where checkpoints go; opened on first use."""
+        with self._opening:
+            if not isinstance(self._store_or_url, Store):
+                self._store_or_url = open_store(self._store_or_url)
+            return self._store_or_url
+
+    # -- making --------------------------------------------------------------------------
+
+    def save(
+        self, captured: Captured, *, reason: str, stage: str | None, save_to_disk: bool
+    ) -> SessionCheckpoint:
+        """Commit a capture; a small one stays in memory when it was not to go to disk."""
+        # Counted here: what a worker says about itself is not relied upon.
+        on_disk = save_to_disk or sum(map(len, captured.parts.values())) > IN_MEMORY
+        made = checkpoints.write(
+            self.store if on_disk else self._in_memory(),
+            self._subject,
+            captured,
+            parents=self.line.parents() if on_disk else ("head",),
+            reason=reason,
+            stage=stage,
+            on_disk=on_disk,
+        )
+        if on_disk:
+            self.line.at = made.checkpoint
+        self._untidy += 1
+        if self._untidy >= _TIDY_EVERY:
+            self.tidy()
+        return made
+
+    def save_as(self, other: Subject, captured: Captured, reason: str) -> Checkpoint:
+        """Commit a capture as the first checkpoint of another session. Raises Conflict."""
+        made = checkpoints.write(
+            self.store,
+            other,
+            captured,
+            parents=self.line.parents(),
+            reason=reason,
+            stage=None,
+            on_disk=True,
+            new=True,
+        )
+        return made.checkpoint
+
+    def tidy(self) -> None:
+        """Apply retention to what was made since the last time: the session's, if it has one.
+
+        What stays in memory always has one, or a long-lived host would grow for ever.
+        """
+        if not self._untidy:
+            return
+        self._untidy = 0
+        if self._memory is not None:
+            self._memory.prune(self._keep or retention.DEFAULT)
+        if self._keep is not None:
+            self.store.prune(self._keep, self._subject)
+
+    def check_free(self, subject: Subject, hint: str) -> None:
+        """Raise Conflict when a subject has checkpoints."""
+        checkpoints.check_free(self.store, subject, hint)
+
+    # -- finding -------------------------------------------------------------------------
+
+    def head(self) -> Checkpoint:
+        """Raises NotFound."""
+        head = self.store.head(self._subject)
+        if head is None:
+            raise NotFound(f"{self._subject} has no checkpoint")
+        return head
+
+    def find(self, reference: Reference | None) -> tuple[Store, Checkpoint]:
+        """What is meant, by default the head, and where it is.
+
+        Raises NotFound, BadInput, and UsageError for a checkpoint of something else.
+        """
+        if reference is None:
+            return self.store, self.head()
+        text = self._text(reference)
+        store = self.store
+        if self._memory is not None and any(cp.id == text for cp in self._memory.list()):
+            store = self._memory
+        found = store.resolve(text)
+        if found.subject != self._subject:
+            raise UsageError(
+                f"{found.short} is a checkpoint of {found.subject}, not of {self._subject}",
+                hint="fork it, or resume that session",
+            )
+        return store, found
+
+    def read(self, store: Store, target: Checkpoint, trust: bool) -> Mapping[str, bytes]:
+        """A checkpoint's parts. Raises Denied or Corrupt."""
+        return checkpoints.read(store, target, trust)
+
+    # -- moving --------------------------------------------------------------------------
+
+    def move_to(self, store: Store, target: Checkpoint, trust: bool) -> None:
+        """The session has restored this checkpoint: it descends from it now."""
+        if store is not self._memory:
+            self.line.at = store.restore(target, trust=trust)
+
+    def roll_back(self, to: Reference | None, trust: bool) -> Checkpoint:
+        """Move the head to a new checkpoint with the content of an older one."""
+        store = self.store
+        if to is None:
+            target = self.line.rollback_target(store)
+        else:
+            target = store.resolve(self._text(to))
+        self.line.take_head(store)
+        return store.rollback(self._subject, target, trust=trust)
+
+    def unroll(self, before: Checkpoint) -> None:
+        """Take a rollback back that the worker did not follow."""
+        if self.head() != before:
+            self.store.restore(before, trust=True)
+
+    def _text(self, reference: Reference) -> str:
+        """A reference as the store takes it; `~2` alone is an ancestor of the head."""
+        text = reference if isinstance(reference, str) else checkpoints.id_of(reference)
+        checks.text("the checkpoint", text)
+        return f"{self._subject}{text}" if text.startswith("~") else text
+
+    def _in_memory(self) -> Store:
+        if self._memory is None:
+            self._memory = open_store("memory://")
+        return self._memory

@@ -1,0 +1,193 @@
+"""Between a worker and its past: captures go into the store, checkpoints back into the worker.
+
+The coroutines whose names begin with a verb are called with the driver's lock held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import HoldfastError
+from holdfast.model.report import Report
+from holdfast.model.subject import Subject
+from holdfast.session.autosave import Autosave
+from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
+from holdfast.session.driver import Driver
+from holdfast.session.history import History
+from holdfast.session.result import Result
+from holdfast.session.saving import Saving
+from holdfast.session.settings import Settings
+from holdfast.session.work import WORK_TIMEOUT, Captured
+from holdfast.store import Store
+
+
+class Keeper:
+    """Freezes what the driver drives, and brings it back."""
+
+    def __init__(
+        self, subject: Subject, driver: Driver, history: History, settings: Settings
+    ) -> None:
+        self._subject = subject
+        self._driver = driver
+        self._history = history
+        self._settings = settings
+        self.saving = Saving()
+        self.autosave = Autosave(settings.auto_checkpoint, self.on_the_clock)
+        self.report: Report | None = None  # of the last restore
+        driver.before_cell = self.saving.check
+        driver.revive = self.revive
+        driver.after_cell = self.after_cell
+
+    # -- freezing ------------------------------------------------------------------------
+
+    async def freeze(
+        self,
+        reason: str,
+        stage: str | None = None,
+        save_to_disk: bool = True,
+        timeout: float | None = WORK_TIMEOUT,
+    ) -> asyncio.Future[SessionCheckpoint]:
+        """Capture now; the future is the commit, which goes on beside the session."""
+        await self.saving.room()
+        try:
+            captured = await self._driver.to_the_end(
+                self._capture(reason, stage, save_to_disk, timeout)
+            )
+        except BaseException:
+            self.saving.give_back()
+            raise
+        self.autosave.saved()
+        return self.saving.begin(
+            partial(
+                self._history.save,
+                captured,
+                reason=reason,
+                stage=stage,
+                save_to_disk=save_to_disk,
+            )
+        )
+
+    async def freeze_as(self, other: Subject) -> Checkpoint:
+        """This very moment as the first checkpoint of another session. Raises Conflict."""
+        reason = f"fork of {self._subject}"
+        await self.saving.settled()
+        await asyncio.to_thread(self._history.check_free, other, "choose another name")
+        captured = await self._capture(reason, None, True, WORK_TIMEOUT)
+        return await asyncio.to_thread(self._history.save_as, other, captured, reason)
+
+    async def _capture(
+        self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
+    ) -> Captured:
+        limit = self._settings.max_item_bytes
+        return await self._driver.capture(reason, stage, save_to_disk, limit, timeout)
+
+    # -- by itself -----------------------------------------------------------------------
+
+    async def after_cell(self, result: Result) -> None:
+        """What the driver calls when a cell has ended."""
+        if self.autosave.ran():
+            await self._save_beside(f"cell {result.execution_count}")
+
+    async def on_the_clock(self) -> None:
+        """An automatic checkpoint, as soon as the worker is free. Takes the lock itself."""
+        async with self._driver.lock:
+            if self._driver.alive and self.autosave.due:
+                await self._save_beside("automatic")
+
+    async def finish(self) -> None:
+        """Before the worker ends: save what is due, unless a cell is in the way."""
+        self.autosave.stop()
+        self._driver.closing = True
+        if not self._driver.busy:
+            await self.on_the_clock()
+        await self.saving.settled()
+
+    async def _save_beside(self, reason: str) -> None:
+        """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""
+        try:
+            self.saving.leave(await self.freeze(reason))
+        except HoldfastError as error:
+            self.saving.failed(error)
+
+    # -- bringing back -------------------------------------------------------------------
+
+    async def begin_at(self, checkpoint: Checkpoint, trust: bool) -> None:
+        """Start with a checkpoint's namespace, and go on from there."""
+        given = self._settings.given(None)
+        await self._apply(self._history.store, checkpoint, given, trust)
+        self._history.line.at = checkpoint
+
+    async def restore(
+        self,
+        reference: Reference | None,
+        secrets: Mapping[str, str],
+        trust: bool,
+        timeout: float | None,
+    ) -> Report:
+        """Into the worker, and the head follows."""
+        await self.saving.settled()
+        store, target = await asyncio.to_thread(self._history.find, reference)
+        report = await self._apply(store, target, secrets, trust, timeout)
+        await asyncio.to_thread(self._history.move_to, store, target, trust)
+        return report
+
+    async def rollback(
+        self, to: Reference | None, secrets: Mapping[str, str], trust: bool, timeout: float | None
+    ) -> Report:
+        """The head moves on to a new checkpoint, and the worker follows; or neither does."""
+        await self.saving.settled()
+        before = await asyncio.to_thread(self._history.head)
+        if not self._driver.started:
+            self._history.line.at = before
+        try:
+            made = await asyncio.to_thread(self._history.roll_back, to, trust)
+            report = await self._apply(self._history.store, made, secrets, trust, timeout)
+        except BaseException:
+            await asyncio.to_thread(self._history.unroll, before)
+            raise
+        self._history.line.at = made
+        return report
+
+    async def revive(self) -> str | None:
+        """After a crash: a new worker with the namespace of this session's last checkpoint."""
+        await self.saving.settled()
+        last = self._history.line.at
+        if last is None:
+            return None
+        # It made or restored this checkpoint itself, so it has been trusting it all along.
+        await self._apply(self._history.store, last, self._settings.given(None), trust=True)
+        return last.id
+
+    async def _apply(
+        self,
+        store: Store,
+        target: Checkpoint,
+        secrets: Mapping[str, str],
+        trust: bool,
+        timeout: float | None = WORK_TIMEOUT,
+    ) -> Report:
+        """Into the worker, or into a new one where it died."""
+        driver = self._driver
+        parts = await asyncio.to_thread(self._history.read, store, target, trust)
+        restored = None
+        if driver.alive:
+            # None: it was dying already and nobody had noticed, so a new one takes its place.
+            restored = await driver.restore(target.id, parts, secrets, timeout)
+        if restored is None:
+            driver.check_open()
+            await driver.start()
+            restored = await driver.restore(target.id, parts, secrets, timeout)
+        if restored is None:
+            from holdfast.session.errors import WorkerDied
+
+            driver.check_open()
+            raise WorkerDied(
+                f"{self._subject}: the worker ended while it restored ({driver.state})",
+                hint="restore an earlier checkpoint",
+            )
+        self.autosave.saved()
+        self.report = report_of(restored.items)
+        return self.report

@@ -1,0 +1,88 @@
+"""Limits of a session: how much memory a worker may use, and how long a cell may compute.
+
+They keep a mistake from taking the machine. They are no wall against code that wants to get
+past them: a session is no security boundary.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from dataclasses import dataclass
+
+from holdfast.model.errors import BadInput
+from holdfast.session import checks
+from holdfast.session.process import WorkerProcess
+
+LEAST_MEMORY = 64 << 20  # below this, Python and the worker's own modules do not run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """None means no limit."""
+
+    memory: int | None = None  # bytes that the worker may write to
+    cpu: float | None = None  # seconds of CPU time for one cell, of all the worker's threads
+
+    @classmethod
+    def of(cls, memory: object, cpu: object) -> Limits:
+        """Raises BadInput for what is no limit."""
+        limits = cls(
+            memory=checks.size("memory_limit", memory), cpu=checks.seconds("cpu_limit", cpu)
+        )
+        if limits.memory is not None and limits.memory < LEAST_MEMORY:
+            raise BadInput(
+                f"memory_limit is {limits.memory} bytes, too little for Python itself",
+                hint=f"{LEAST_MEMORY} bytes or more",
+            )
+        if limits.cpu is not None and limits.cpu <= 0:
+            raise BadInput(f"cpu_limit is {limits.cpu:g}, not more than 0 seconds")
+        return limits
+
+    def hold(self, worker: WorkerProcess) -> None:
+        """From now on the worker's allocations beyond the limit fail with a MemoryError."""
+        if self.memory is not None:
+            _set_data(worker, self.memory)
+
+    def lift(self, worker: WorkerProcess) -> None:
+        """A capture or a restore needs memory of its own, which is not the user's doing."""
+        if self.memory is not None:
+            _set_data(worker, None)
+
+
+class CpuWatch:
+    """How much of its CPU time a cell has left."""
+
+    def __init__(self, limits: Limits, worker: WorkerProcess) -> None:
+        self._worker = worker
+        self._limit = limits.cpu
+        self._end = math.inf if limits.cpu is None else worker.cpu_seconds + limits.cpu
+
+    @property
+    def exceeded(self) -> bool:
+        return self._limit is not None and self._worker.cpu_seconds >= self._end
+
+    @property
+    def words(self) -> str:
+        return f"used more than {self._limit:g} s of CPU time"
+
+    def next_look(self) -> float | None:
+        """The time in which the cell cannot use up what is left, on all cores together."""
+        if self._limit is None:
+            return None
+        left = self._end - self._worker.cpu_seconds
+        return max(left / (os.cpu_count() or 1), 0.005)
+
+
+def _set_data(worker: WorkerProcess, limit: int | None) -> None:
+    # What can be written to counts (RLIMIT_DATA): mapped libraries and files do not. Only the
+    # soft limit moves, so that it can be lifted again without privileges.
+    try:
+        _, hard = resource.prlimit(worker.pid, resource.RLIMIT_DATA)
+        soft = hard if limit is None else limit
+        if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
+            soft = hard
+        resource.prlimit(worker.pid, resource.RLIMIT_DATA, (soft, hard))
+    except ProcessLookupError:
+        return  # it has ended, which is told elsewhere

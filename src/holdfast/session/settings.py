@@ -1,0 +1,102 @@
+"""What a session is made with, apart from its name: checked once, handed on to its forks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from holdfast.model.errors import BadInput
+from holdfast.session import checks
+from holdfast.session.autosave import Automatic
+from holdfast.session.driver import Answer
+from holdfast.session.limits import Limits
+from holdfast.session.workers import Launch
+from holdfast.store import retention
+
+_SECRET = "HOLDFAST_SECRET_"
+
+
+class Options(TypedDict, total=False):
+    """The options of `Session`, for everything else that makes one."""
+
+    on_input: Answer | None
+    secrets: Mapping[str, str] | None
+    python: str | None
+    cwd: str | Path | None
+    env: Mapping[str, str] | None
+    max_item_bytes: int | None
+    memory_limit: int | None
+    cpu_limit: float | None
+    auto_checkpoint: Automatic
+    keep: retention.Policy | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A session's options as they hold."""
+
+    launch: Launch
+    limits: Limits
+    secrets: Mapping[str, str]
+    on_input: Answer | None
+    max_item_bytes: int | None
+    auto_checkpoint: Automatic
+    keep: retention.Policy | None
+
+    @classmethod
+    def of(cls, options: Options) -> Settings:
+        """Raises BadInput for what cannot be meant."""
+        answer = options.get("on_input")
+        if answer is not None and not callable(answer):
+            raise BadInput(f"on_input is {type(answer).__name__}, not a function")
+        python = options.get("python")
+        cwd = options.get("cwd")
+        launch = Launch(
+            python=sys.executable if python is None else checks.path("python", python),
+            cwd=None if cwd is None else Path(checks.path("cwd", cwd)),
+            env=checks.texts("env", options.get("env")),
+        )
+        automatic = _automatic(options.get("auto_checkpoint"))
+        keep = options.get("keep")
+        if keep is not None and not isinstance(keep, retention.Policy):
+            raise BadInput(
+                f"keep is {type(keep).__name__}, not a policy",
+                hint="such as holdfast.store.retention.Last(10)",
+            )
+        return cls(
+            launch=launch,
+            limits=Limits.of(options.get("memory_limit"), options.get("cpu_limit")),
+            secrets=checks.texts("secrets", options.get("secrets")),
+            on_input=answer,
+            max_item_bytes=checks.size("max_item_bytes", options.get("max_item_bytes")),
+            auto_checkpoint=automatic,
+            # Checkpoints that nobody asked for one by one must not fill the disk.
+            keep=retention.DEFAULT if keep is None and automatic is not None else keep,
+        )
+
+    def given(self, secrets: Mapping[str, str] | None) -> dict[str, str]:
+        """All secrets that a restore may put in again. Raises BadInput."""
+        environ = {
+            key.removeprefix(_SECRET): value
+            for key, value in os.environ.items()
+            if key.startswith(_SECRET)
+        }
+        named = checks.texts("secrets", secrets)
+        return {**checks.texts("environ", environ), **self.secrets, **named}
+
+
+def _automatic(value: object) -> Automatic:
+    if value is None or value == "cell":
+        return "cell" if value == "cell" else None
+    if isinstance(value, str):
+        raise BadInput(
+            f"auto_checkpoint is {value!r}", hint="'cell', or a number of seconds, or None"
+        )
+    every = checks.seconds("auto_checkpoint", value)
+    if every is None or every <= 0:
+        raise BadInput("auto_checkpoint is not more than 0 seconds")
+    return every

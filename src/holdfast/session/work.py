@@ -1,0 +1,143 @@
+"""A capture or a restore in the worker: a conversation that ends in time, or soon after.
+
+Nothing is cut in the middle: half a restore would leave the worker waiting for parts that never
+come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.model.errors import CaptureFailed, HoldfastError
+from holdfast.protocol.frames import pieces
+from holdfast.protocol.session_messages import (
+    CheckpointCreatedMessage,
+    CheckpointMessage,
+    ErrorMessage,
+    PartMessage,
+    RestoredMessage,
+    RestoreMessage,
+    WorkerMessage,
+)
+from holdfast.session.process import WorkerProcess
+
+_T = TypeVar("_T")
+
+WORK_TIMEOUT = 600.0  # for a capture or a restore in the worker
+
+
+class Captured(NamedTuple):
+    """A capture as the worker sent it."""
+
+    parts: dict[str, bytes]
+    created: CheckpointCreatedMessage
+
+
+class Work:
+    """A capture or a restore that is under way in the worker."""
+
+    def __init__(self, worker: WorkerProcess, request: int, what: str, where: str) -> None:
+        self.id = request
+        self._worker = worker
+        self._what = f"{where}: the {what}"
+        self._stopped = asyncio.Event()  # somebody interrupted it
+
+    def interrupt(self) -> None:
+        """End it soon; whoever waits for it gets CaptureFailed."""
+        self._stopped.set()
+        self._worker.interrupt(self.id)
+
+    def cancelled(self) -> CaptureFailed:
+        """What to raise when nobody waits for it before it has begun."""
+        return CaptureFailed(f"{self._what} was cancelled")
+
+    async def within(
+        self,
+        conversation: Coroutine[Any, Any, _T],
+        timeout: float | None,
+        grace: float,
+        hint: str,
+    ) -> _T:
+        """The conversation's result; raises CaptureFailed when it takes too long."""
+        task = asyncio.create_task(conversation)
+        stopped = asyncio.create_task(self._stopped.wait())
+        late = ""
+        try:
+            await asyncio.wait({task, stopped}, timeout=timeout, return_when="FIRST_COMPLETED")
+            if not task.done():
+                if not self._stopped.is_set():
+                    late = f"{self._what} took longer than {timeout:g} s"
+                    self._worker.interrupt(self.id)
+                await asyncio.wait({task}, timeout=grace)
+            if not task.done():
+                raise CaptureFailed(
+                    f"{late or f'{self._what} was interrupted'}, and the worker "
+                    f"did not react within {grace:g} s: it is stopped or stuck",
+                    hint="shutdown() ends it; " + hint,
+                )
+            if late and isinstance(task.exception(), HoldfastError):
+                raise CaptureFailed(f"{late}; the session is as it was") from task.exception()
+            return task.result()
+        finally:
+            stopped.cancel()
+            task.cancel()
+
+
+async def capture(worker: WorkerProcess, asked: CheckpointMessage) -> Captured | None:
+    """The parts of a checkpoint; None when the worker ended over it. Raises CaptureFailed."""
+    worker.send(asked)
+    parts: dict[str, bytearray] = {}
+    while True:
+        message = await _reply(worker, asked.request_id, CaptureFailed)
+        if message is None:
+            return None
+        if isinstance(message, PartMessage):
+            parts.setdefault(message.name, bytearray()).extend(message.data)
+        elif isinstance(message, CheckpointCreatedMessage):
+            return Captured({name: bytes(data) for name, data in parts.items()}, message)
+
+
+async def restore(
+    worker: WorkerProcess, asked: RestoreMessage, parts: Mapping[str, bytes]
+) -> RestoredMessage | None:
+    """Replace the namespace; None when the worker ended over it.
+
+    Raises HoldfastError, and then the namespace is as it was.
+    """
+    request = asked.request_id
+    worker.send(asked)
+    messages = (
+        PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
+        for name, data in parts.items()
+        for piece, last in pieces(data)
+    )
+    try:
+        for part in messages:
+            worker.send(part)
+            await worker.drained()
+    finally:
+        for part in messages:  # half a restore would leave the worker waiting for the rest
+            worker.send(part)
+    while True:
+        message = await _reply(worker, request, HoldfastError)
+        if message is None or isinstance(message, RestoredMessage):
+            return message
+
+
+async def _reply(
+    worker: WorkerProcess, request: int, error: type[HoldfastError]
+) -> WorkerMessage | None:
+    """The next message that belongs to a request; None when the worker has ended."""
+    while True:
+        message = await worker.receive()
+        if message is None:
+            return None
+        if getattr(message, "request_id", None) != request:
+            continue  # left over from a call that was cancelled
+        if isinstance(message, ErrorMessage):
+            raised = error(f"{message.error_type}: {message.message}")
+            raised.add_note(message.traceback.rstrip())
+            raise raised
+        return message

@@ -1,0 +1,128 @@
+"""Where workers come from: each a new process (`Launch`), or a fork of one that is warm.
+
+A worker that is handed out has said that it is ready and has run nothing of the user's, except
+the warm-up of its template.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import holdfast
+from holdfast.model.errors import HoldfastError
+from holdfast.protocol.session_messages import ReadyMessage, Stream
+from holdfast.session.output import Early
+from holdfast.session.process import WorkerProcess
+from holdfast.session.spawner import spawn
+
+START_TIMEOUT = 60.0
+
+_BOOT = (
+    "import sys\n"
+    "root = sys.argv.pop()\n"
+    "if root not in sys.path: sys.path.append(root)\n"
+    "from holdfast.session.worker.{module} import main\n"
+    "main(sys.argv[1:])"
+)
+
+
+class Workers(Protocol):
+    """Gives out workers, one for each call."""
+
+    async def start(self) -> WorkerProcess:
+        """A worker that waits for its first request. Raises HoldfastError."""
+
+
+class Spawned:
+    """A process that the host started itself."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.pidfd = os.pidfd_open(process.pid)
+
+    def when_ended(self, tell: Callable[[int | None], None]) -> None:
+        tell(self._process.wait())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a process for workers is started."""
+
+    python: str
+    cwd: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def environ(self) -> dict[str, str]:
+        """The worker's environment: without what is the host's business, keys and tokens."""
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        return {**ours, **self.env}
+
+    def spawn(
+        self, module: str, arguments: Sequence[int], *, stdout: int, stderr: int
+    ) -> subprocess.Popen[bytes]:
+        """Run a module of `holdfast.session.worker`; its arguments but the last are its files.
+
+        The last one is the host's process id. Raises HoldfastError.
+        """
+        root = str(Path(holdfast.__file__).parent.parent)
+        boot = [self.python, "-u", "-X", "utf8", "-c", _BOOT.format(module=module)]
+        try:
+            return spawn(
+                [*boot, *map(str, (*arguments, os.getpid())), root],
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=arguments,
+                env=self.environ(),
+                cwd=self.cwd,
+            )
+        except (OSError, ValueError) as error:
+            raise HoldfastError(
+                f"no worker can be started: {error}",
+                hint="look at python=, cwd= and env= of the session",
+            ) from None
+
+    async def start(self) -> WorkerProcess:
+        worker = WorkerProcess()
+        ends = worker.ends
+        try:
+            process = self.spawn(
+                "main", (ends.control, ends.page), stdout=ends.stdout, stderr=ends.stderr
+            )
+        except BaseException:
+            worker.abandon()
+            raise
+        worker.attach(Spawned(process))
+        hint = f"see whether `{self.python}` can import holdfast and msgspec"
+        return await ready(worker, hint)
+
+
+async def ready(worker: WorkerProcess, hint: str) -> WorkerProcess:
+    """The worker, when it has said so; one that does not is ended. Raises HoldfastError."""
+    said = Early()
+    worker.deliver = said.add
+    try:
+        message = await asyncio.wait_for(worker.receive(), START_TIMEOUT)
+    except TimeoutError:
+        worker.kill()
+        raise HoldfastError(f"the worker did not start within {START_TIMEOUT:g} s") from None
+    except BaseException:
+        worker.kill()
+        raise
+    if not isinstance(message, ReadyMessage):
+        worker.kill()
+        await worker.ended()
+        last = last_line(said.take())
+        raise HoldfastError(f"the worker did not start: {last or worker.how_it_ended}", hint=hint)
+    return worker
+
+
+def last_line(said: Sequence[tuple[Stream, str]]) -> str:
+    """The last thing that a process said before it ended: most often why."""
+    return "".join(text for _, text in said).strip().split("\n")[-1]

@@ -1,0 +1,294 @@
+"""Automatic checkpoints, transactions, and what happens beside a running session."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, StorageFull
+from holdfast.session import CellFailed, Session
+from holdfast.session.saving import MOST, Saving
+from holdfast.store import open_store, retention
+
+
+async def value(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+async def reasons(session: Session) -> list[str]:
+    return [cp.reason for cp in await session.list()]
+
+
+async def test_a_checkpoint_after_every_cell(make, store) -> None:
+    session = await make("cells", auto_checkpoint="cell")
+    for number in range(3):
+        await session.execute(f"x = {number}")
+    await session.execute("x = 9\n1 / 0")  # what a cell did before it failed is done, too
+    await session.shutdown()
+    assert await reasons(session) == ["cell 4", "cell 3", "cell 2", "cell 1"]
+    again = await Session.resume("cells", store=store)
+    assert await value(again, "x") == 9
+    await again.shutdown()
+    assert len(await session.list()) == 4  # a resumed session has its own settings
+
+
+async def test_gathered_cells_have_a_checkpoint_each(make) -> None:
+    session = await make("cells", auto_checkpoint="cell")
+    await asyncio.gather(*(session.execute(f"x{n} = 1") for n in range(4)))
+    await session.shutdown()
+    assert sorted(await reasons(session)) == [f"cell {n}" for n in (1, 2, 3, 4)]
+
+
+async def test_a_checkpoint_every_so_often(make) -> None:
+    session = await make("clock", auto_checkpoint=0.2)
+    await asyncio.sleep(0.5)
+    assert await session.list() == []  # nothing ran
+    await session.execute("x = 1")
+    for _ in range(100):
+        if await session.list():
+            break
+        await asyncio.sleep(0.05)
+    assert await reasons(session) == ["automatic"]
+    await asyncio.sleep(0.5)
+    assert await reasons(session) == ["automatic"]  # nothing ran since
+
+
+async def test_what_is_due_is_saved_at_the_end(make, store) -> None:
+    async with Session("last", store=store, auto_checkpoint=1000) as session:
+        await session.execute("x = 5")
+        await session.checkpoint(reason="by hand")
+        await session.execute("x = 6")
+    assert await reasons(session) == ["automatic", "by hand"]
+    session = await make("endless", auto_checkpoint="cell")
+    running = asyncio.create_task(session.execute("while True: pass"))
+    await asyncio.sleep(0.2)
+    await asyncio.wait_for(session.shutdown(), 20)  # a running cell is not waited for
+    assert (await running).error is not None
+
+
+async def test_retention_holds_for_a_session(make, store) -> None:
+    session = await make("kept", auto_checkpoint="cell", keep=retention.Last(3))
+    for number in range(25):
+        await session.execute(f"x = {number}")
+    await session.shutdown()
+    assert await reasons(session) == ["cell 25", "cell 24", "cell 23"]
+    plain = await make("plain")
+    for _ in range(12):
+        await plain.checkpoint()
+    await plain.shutdown()
+    assert len(await plain.list()) == 12
+    automatic = Session("auto", store=store, auto_checkpoint="cell")
+    assert automatic._settings.keep == retention.DEFAULT
+
+
+async def test_what_stays_in_memory_is_bounded(make) -> None:
+    session = await make("memory", keep=retention.Last(2))
+    made = [await session.checkpoint(save_to_disk=False) for _ in range(10)]
+    await session.restore(made[-1])
+    with pytest.raises(HoldfastError):
+        await session.restore(made[0])
+
+
+def full_disk(*args: object, **options: object) -> None:
+    raise StorageFull("no room")
+
+
+async def wait_for_commits(session: Session) -> None:
+    async with session._driver.lock:
+        await session._keeper.saving.settled()
+
+
+@pytest.fixture
+async def failing(make):
+    """A session whose automatic checkpoints cannot be written."""
+    session = await make("full", auto_checkpoint="cell")
+    session._history.save = full_disk
+    return session
+
+
+async def test_a_failure_beside_the_session_is_raised_by_the_next_call(failing) -> None:
+    assert await value(failing, "x = 1\nx") == 1
+    await wait_for_commits(failing)
+    with pytest.raises(StorageFull, match="no room"):
+        await failing.execute("x = 2")
+    assert await value(failing, "x") == 1  # once; and that cell did not run
+    await wait_for_commits(failing)
+    with pytest.raises(StorageFull):
+        await failing.restore()
+    await failing.execute("x")
+    with pytest.raises(StorageFull):
+        await failing.flush()
+
+
+async def test_a_failure_beside_the_session_is_raised_at_the_end(failing) -> None:
+    await failing.execute("x = 1")
+    with pytest.raises(StorageFull):
+        await failing.shutdown()
+    assert not failing.alive
+    await failing.shutdown()
+
+
+async def test_a_failure_at_the_end_does_not_hide_an_error(store) -> None:
+    session = Session("full", store=store, auto_checkpoint="cell")
+    with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012
+        async with session:
+            session._history.save = full_disk
+            await session.execute("x = 1")
+            raise ValueError("mine")
+    assert any("no room" in note for note in caught.value.__notes__)
+
+
+async def test_a_capture_that_fails_by_itself_is_raised_by_the_next_call(make) -> None:
+    session = await make("broken", auto_checkpoint="cell")
+    await session.execute(
+        "from holdfast.session.worker import capture\n"
+        "def run(*_): raise SystemExit('no')\ncapture.Capture.run = run"
+    )
+    with pytest.raises(CaptureFailed, match="no"):
+        await session.execute("1")
+    with pytest.raises(CaptureFailed, match="no"):
+        await session.shutdown()
+
+
+async def test_cells_run_while_a_checkpoint_is_written(make) -> None:
+    session = await make("slow")
+    gate, save = threading.Event(), session._history.save
+
+    def slowly(*args, **options):
+        gate.wait(20)
+        return save(*args, **options)
+
+    session._history.save = slowly
+    await session.execute("x = 1")
+    first = asyncio.create_task(session.checkpoint(reason="first"))
+    while not session._keeper.saving.waiting:
+        await asyncio.sleep(0.01)
+    assert await value(session, "x = 2\nx") == 2
+    second = asyncio.create_task(session.checkpoint(reason="second"))
+    third = asyncio.create_task(session.checkpoint(reason="third"))
+    await asyncio.sleep(0.3)
+    assert session._keeper.saving.waiting == MOST  # the third waits for room
+    gate.set()
+    await asyncio.gather(first, second, third)
+    assert await reasons(session) == ["third", "second", "first"]
+    assert (await third).parents == ((await second).id,)
+    await session.restore(await first)
+    assert await value(session, "x") == 1
+
+
+async def test_of_a_cancelled_call_the_failure_is_kept() -> None:
+    saving, gate = Saving(), threading.Event()
+
+    def fail() -> None:
+        gate.wait(20)
+        raise OSError("disk")
+
+    await saving.room()
+    waiting = asyncio.create_task(saving.wait_for(saving.begin(fail)))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.set()
+    await saving.settled()
+    with pytest.raises(CaptureFailed, match="disk"):
+        saving.check()
+    saving.check()
+
+
+@pytest.mark.parametrize("value", ["minute", 0, -1, float("nan"), True, []])
+def test_times_that_are_none(value) -> None:
+    with pytest.raises(BadInput):
+        Session("other", auto_checkpoint=value)
+
+
+def test_a_policy_that_is_none() -> None:
+    with pytest.raises(BadInput, match="policy"):
+        Session("other", keep=5)
+
+
+# -- transactions -----------------------------------------------------------------------
+
+
+async def test_a_transaction_that_raises_never_was(session: Session) -> None:
+    await session.execute("x, rows = 1, [1]")
+    with pytest.raises(ValueError, match="mine"):  # noqa: PT012
+        async with session.transaction() as transaction:
+            await session.execute("x = 2\nrows.append(2)\nnew = 3")
+            raise ValueError("mine")
+    assert transaction.rolled_back
+    assert await value(session, "[x, rows, 'new' in globals()]") == [1, [1], False]
+    assert await reasons(session) == [
+        f"rollback to {transaction.checkpoint.short}",
+        "transaction",
+    ]
+
+
+async def test_a_transaction_that_ends_well(session: Session) -> None:
+    async with session.transaction("load") as transaction:
+        await session.execute("x = 2")
+        assert (await session.execute("1 / 0", check=False)).error is not None
+    assert not transaction.rolled_back
+    assert await value(session, "x") == 2
+    assert await reasons(session) == ["load"]
+    assert (await session.execute("1 / 0")).error is not None  # outside, nothing is raised
+
+
+async def test_a_failing_cell_ends_its_transaction(session: Session) -> None:
+    await session.execute("x = 1")
+    with pytest.raises(CellFailed, match="ZeroDivisionError"):  # noqa: PT012
+        async with session.transaction():
+            await session.execute("x = 2\n1 / 0")
+            pytest.fail("it went on")
+    assert await value(session, "x") == 1
+
+
+async def test_a_worker_that_dies_in_a_transaction(session: Session) -> None:
+    await session.execute("x = 1")
+    with pytest.raises(CellFailed, match="WorkerDied"):
+        async with session.transaction():
+            await session.execute("x = 2\nimport os\nos._exit(1)")
+    assert await value(session, "x") == 1
+
+
+async def test_checkpoints_and_transactions_inside_a_transaction(session: Session) -> None:
+    await session.execute("x = 1")
+    with pytest.raises(RuntimeError):  # noqa: PT012
+        async with session.transaction():
+            await session.execute("x = 2")
+            await session.checkpoint()
+            with pytest.raises(CellFailed):
+                async with session.transaction():
+                    await session.execute("x = 3\n1 / 0")
+            assert await value(session, "x") == 2
+            raise RuntimeError
+    assert await value(session, "x") == 1
+
+
+async def test_no_automatic_checkpoint_in_a_transaction(make, store) -> None:
+    session = await make("auto", auto_checkpoint="cell")
+    await session.execute("x = 1")
+    async with session.transaction():
+        await session.execute("x = 2")
+        await session.execute("x = 3")
+        await session.flush()
+        assert (await reasons(session))[0] == "transaction"
+    await session.flush()
+    assert (await reasons(session))[0] == "automatic"
+
+
+async def test_a_transaction_of_a_session_that_was_shut_down(session: Session) -> None:
+    with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012
+        async with session.transaction():
+            await session.shutdown()
+            raise ValueError("mine")
+    assert any("could not be rolled back" in note for note in caught.value.__notes__)
+
+
+def test_the_store_is_opened_once() -> None:
+    store = open_store("memory://")
+    assert Session("a", store=store).store is store
