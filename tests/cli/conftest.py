@@ -56,6 +56,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
+def holdfast_program() -> Path:
+    """The installed program itself."""
+    return HOLDFAST
+
+
+@pytest.fixture
 def program(tmp_path: Path) -> Run:
     """Call the installed program, as a person or a script does."""
 

@@ -70,6 +70,9 @@ COMMANDS = [
     "fork state/demo another",
     "undo state/demo",
     "tag state/demo x=y",
+    "export state/demo out.holdfast",
+    "import carried.holdfast",
+    "import carried.holdfast --dry-run",
     "pin state/demo",
     "unpin state/demo",
     "prune --keep-last 1 --dry-run",
@@ -90,6 +93,8 @@ def test_every_field_is_named(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    with open_store() as store:
+        store.export("state/demo", "carried.holdfast", ancestors=True)
     main([*command.split(), "--json"])
     document = json.loads(capsys.readouterr().out)
     missing = {field for field in fields(document) if not is_named(field)}

@@ -47,6 +47,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "fork": ("fork", "Start a new subject from a checkpoint."),
         "undo": ("undo", "Take back the last move of a subject's head."),
     },
+    "Carry elsewhere": {
+        "export": ("export", "Write a checkpoint to a file that any store can import."),
+        "import": ("import_", "Take in the checkpoints of a file that `export` wrote."),
+    },
     "Keep and forget": {
         "pin": ("pin", "Keep checkpoints whatever the retention says."),
         "unpin": ("unpin", "Leave pinned checkpoints to the retention again."),

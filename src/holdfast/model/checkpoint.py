@@ -73,6 +73,6 @@ class HeadMove:
     subject: Subject
     sequence: int
     time: datetime
-    verb: Literal["checkpoint", "restore", "rollback", "fork", "delete", "undo"]
+    verb: Literal["checkpoint", "restore", "rollback", "fork", "delete", "undo", "import"]
     before: str | None
     after: str | None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -16,25 +14,19 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
-from holdfast.store.backends.contract import Hold, hold_for_writing
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import MAX_CHUNK, Location
-from holdfast.store.chunks.sink import Sink
+from holdfast.store.composition import Composition, Facts, Piece
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
-from holdfast.store.log.entries import HERE, Commit, Verb
+from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.parts import content
-from holdfast.store.parts.contents import part_chunks
 from holdfast.store.parts.pageio import PageReader, PageWriter
 from holdfast.store.parts.part import (
     INLINE_LEAF,
-    INLINE_PARTS,
     PIECES,
     PartRecord,
     Pieces,
     check_part_name,
-    digest,
-    encode_parts,
     encode_pieces,
     pieces_root,
 )
@@ -43,31 +35,6 @@ from holdfast.store.parts.sources import Source, windows
 from holdfast.store.parts.trees import Twig, write_tree
 
 _PIECE = 1024 * 1024  # pieces of a `whole` part
-
-
-@dataclass(slots=True)
-class _Piece:
-    """A part of the draft: what will stand in the commit, and the chunks it needs."""
-
-    record: PartRecord
-    chunks: set[bytes] = field(default_factory=set)
-    kept_in: tuple[bytes, ...] = ()  # volumes of what was taken over as it is
-    kept: dict[bytes, bytes] | None = None  # which that is, by chunk; None: all there is
-    tree: Twig | None = None  # of a structure, to be recalled
-
-
-class _Usable:
-    """Whether a draft that began at an entry may refer to what it found then."""
-
-    def __init__(self, ledger: Ledger, began: int) -> None:
-        self._ledger = ledger
-        self._began = began
-
-    def __call__(self, place: Location) -> bool:
-        return self.volume(place.volume, self._ledger.catalogue)
-
-    def volume(self, name: bytes, now: Catalogue) -> bool:
-        return now.is_usable(name, self._began)
 
 
 class Draft:
@@ -95,22 +62,12 @@ class Draft:
         self._verb = verb
         self._rollback_of = rollback_of
         self._fence = fence
-        self._pieces: dict[str, _Piece] = {}
+        self._pieces: dict[str, Piece] = {}
+        self._trees: dict[str, Twig] = {}  # of structures, to be recalled
         self._done = False
-        self._process = os.getpid()
         _check_texts(reason, stage, self._tags)
-        self._hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
-        try:
-            self._began = ledger.refresh().seq
-            ledger.library.learn(ledger.catalogue.named)
-        except BaseException:
-            self._hold.release()
-            raise
-        index = ledger.library.index
-        self._usable = _Usable(ledger, self._began)
-        self._sink = Sink(ledger.backend, index, self._usable, self._hold.nonce)
-        # A draft that is forgotten must not keep its files and its hold until the process ends.
-        self._give_up = weakref.finalize(self, _give_up, self._sink, self._hold, self._process)
+        self._composition = Composition(ledger)
+        self._sink = self._composition.sink
 
     def __enter__(self) -> Draft:
         return self
@@ -177,7 +134,7 @@ class Draft:
         volumes = self._ledger.catalogue.volumes(source)
         for record in records:
             kept_in = tuple(v for i in record.volumes for v in volumes[i])
-            self._pieces[record.name] = _Piece(record, kept_in=kept_in)
+            self._pieces[record.name] = Piece(record, kept_in=kept_in)
 
     def commit(self) -> Checkpoint:
         """Make it a checkpoint: durable when this returns, and the head of its subject."""
@@ -194,11 +151,11 @@ class Draft:
     def discard(self) -> None:
         """Give up whatever was not committed; may be called twice."""
         self._done = True
-        self._give_up()
+        self._composition.discard()
 
     # -- parts
 
-    def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> _Piece:
+    def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> Piece:
         library = self._ledger.library
         base = self._base(name, skew)
         writer = PageWriter(self._sink, library, base, aligned=split == "segment")
@@ -221,7 +178,7 @@ class Draft:
             return None
         return reader if self._ledger.library.index.has_all(chunks) else None
 
-    def _put_pieces(self, name: str, source: Source, split: Split) -> _Piece:
+    def _put_pieces(self, name: str, source: Source, split: Split) -> Piece:
         ids: list[bytes] = []
         lengths: list[int] = []
         running = []
@@ -241,7 +198,7 @@ class Draft:
         ]
         return self._mapped(name, sum(lengths), split, root, 0, leaves, set(ids))
 
-    def _put_value(self, name: str, value: Any) -> _Piece:
+    def _put_value(self, name: str, value: Any) -> Piece:
         used: set[bytes] = set()
 
         def put(data: bytes) -> bytes:
@@ -252,7 +209,7 @@ class Draft:
         last = self._recalled(name)
         root, tree = write_tree(value, put, last.tree if last else None)
         piece = self._mapped(name, tree.size, "structure", root, 0, [], used)
-        piece.tree = tree
+        self._trees[name] = tree
         if last is not None:
             known = last.volumes
             piece.kept = {chunk: known[chunk] for chunk in tree.chunks if chunk not in used}
@@ -271,10 +228,10 @@ class Draft:
     def _remember(self, record: Record) -> None:
         origin = record.frame.origin
         for name, piece in self._pieces.items():
-            if piece.tree is not None:
+            if (tree := self._trees.get(name)) is not None:
                 volumes = dict(piece.kept or {})
                 volumes.update((c, self._sink.volume(c) or origin) for c in piece.chunks)
-                new = Recollection(piece.record.root, piece.tree, volumes, record.frame.seq)
+                new = Recollection(piece.record.root, tree, volumes, record.frame.seq)
                 self._ledger.recall.keep((str(self._subject), name), new)
 
     def _mapped(
@@ -286,7 +243,7 @@ class Draft:
         skew: int,
         leaves: list[bytes],
         used: set[bytes],
-    ) -> _Piece:
+    ) -> Piece:
         inline = len(leaves) == 1 and len(leaves[0]) <= INLINE_LEAF
         if inline:
             packed = leaves[0]
@@ -304,124 +261,33 @@ class Draft:
             map=packed,
             volumes=(),
         )
-        return _Piece(record, used)
-
-    # -- committing
+        return Piece(record, used)
 
     def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now."""
         now.check_right(str(self._subject), self._fence)
         if self._verb == "fork":
             now.check_free(str(self._subject))
-        self._rescue(now)
-        # Where chunks are must not change any more once the parts say where.
-        self._sink.settle(sum(self._listed_size(piece) for piece in self._pieces.values()))
-        volumes: dict[bytes, int] = {}
-        parts = [self._placed(piece, volumes) for piece in self._pieces.values()]
-        listed = encode_parts(parts)
-        parts_chunk = b""
-        if len(listed) > MAX_CHUNK:
-            raise BadInput(
-                f"{len(parts)} parts are more than one checkpoint can list",
-                hint="put many small things into one part",
-            )
-        if len(listed) > INLINE_PARTS:
-            parts_chunk = self._sink.put(listed)
-            volumes.setdefault(self._volume(parts_chunk), len(volumes))
-            listed = b""
-        self._sink.finish()
-        inline = self._sink.inline
-        before = now.heads.get(str(self._subject))
-        time = now.next_time(moment.now())
-        parents = () if self._parent is None else (self._parent.commit.id,)
-        commit = Commit(
+        facts = Facts(
             id=checkpoint,
             subject=str(self._subject),
-            parents=parents,
+            parents=() if self._parent is None else (self._parent.commit.id,),
             reason=self._reason,
             stage=self._stage,
-            time=time,
+            time=now.next_time(moment.now()),
             tags=self._tags,
-            digest=digest(
-                checkpoint=checkpoint,
-                subject=str(self._subject),
-                parents=parents,
-                reason=self._reason,
-                stage=self._stage,
-                time=time,
-                tags=self._tags,
-                rollback_of=self._rollback_of,
-                parts=parts,
-            ),
-            size=sum(part.size for part in parts),
-            stored=self._sink.stored_bytes,
-            part_count=len(parts),
-            parts=listed,
-            parts_chunk=parts_chunk,
-            volumes=b"".join(volumes),
-            chunk_ids=b"".join(chunk.id for chunk in inline),
-            chunk_sizes=tuple(n for c in inline for n in (len(c.stored), c.plain, c.codec)),
-            verb=self._verb,
-            before=before,
             rollback_of=self._rollback_of,
-            fence=self._fence,
         )
-        return commit, b"".join(chunk.stored for chunk in inline)
-
-    def _placed(self, piece: _Piece, volumes: dict[bytes, int]) -> PartRecord:
-        needed = {self._volume(chunk) for chunk in piece.chunks} | set(piece.kept_in)
-        numbers = tuple(volumes.setdefault(name, len(volumes)) for name in sorted(needed))
-        record = piece.record
-        return PartRecord(
-            name=record.name,
-            size=record.size,
-            split=record.split,
-            root=record.root,
-            skew=record.skew,
-            inline=record.inline,
-            map=record.map,
-            volumes=numbers,
-        )
-
-    def _listed_size(self, piece: _Piece) -> int:
-        """At most so many bytes stand for a part in the list of parts."""
-        volumes = {self._volume(chunk) for chunk in piece.chunks}.union(piece.kept_in)
-        return len(piece.record.name.encode()) + len(piece.record.map) + 5 * len(volumes) + 128
-
-    def _volume(self, chunk: bytes) -> bytes:
-        return self._sink.volume(chunk) or HERE
-
-    def _rescue(self, now: Catalogue) -> None:
-        """Store anew what we meant to refer to, where its volume was given up meanwhile.
-
-        Our hold keeps the file itself in place until we are done.
-        """
-        library = self._ledger.library
-        library.learn(now.named)  # what was moved is found where it went
-        for chunk, place in self._sink.unusable():
-            self._sink.rescue(chunk, library.read(place))
-        for piece in self._pieces.values():
-            if any(not self._usable.volume(name, now) for name in piece.kept_in):
-                again = piece.kept if piece.kept is not None else None
-                chunks = set(part_chunks(library, piece.record) if again is None else again)
-                self._sink.refer(chunks, library.get)
-                piece.chunks |= chunks
-                piece.kept, piece.kept_in = {}, ()
+        pieces = self._pieces.values()
+        return self._composition.compose(now, facts, pieces, self._verb, fence=self._fence)
 
     def _check_open(self) -> None:
-        if self._process != os.getpid():
+        if self._composition.process != os.getpid():
             raise UsageError(
                 "a draft belongs to the process that began it", hint="begin one after the fork"
             )
         if self._done:
             raise UsageError("this draft is finished", hint="begin a new one with store.draft()")
-
-
-def _give_up(sink: Sink, hold: Hold, process: int) -> None:
-    """Remove what a draft left; in a forked child those files are the parent's."""
-    if process == os.getpid():
-        sink.discard()
-        hold.release()
 
 
 def _check_texts(reason: str, stage: str | None, tags: Mapping[str, str]) -> None:

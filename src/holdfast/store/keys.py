@@ -28,6 +28,7 @@ UNSIGNED = bytes(ID_SIZE)
 NO_MAC = bytes(32)
 _SIGNING = "holdfast store v1 signing"
 _KEY_ID = "holdfast store v1 key id"
+_PROOF = "holdfast store v1 proof"
 _KEY_FILE = 4096  # bytes; whatever has more is no key file
 _YOUNG = 300.0  # seconds after which any file system has written a name back
 
@@ -68,6 +69,10 @@ class Key:
     def mac(self, message: bytes) -> bytes:
         return blake3(message, key=self._signing).digest()
 
+    def proof(self, digest: bytes) -> bytes:
+        """What the key says of a checkpoint's digest; it travels with the checkpoint."""
+        return blake3(digest, key=blake3(self.secret, derive_key_context=_PROOF).digest()).digest()
+
 
 class Keyring:
     """The key we sign with, and the keys whose signatures we accept."""
@@ -86,6 +91,16 @@ class Keyring:
 
     def knows(self, key_id: bytes) -> bool:
         return key_id in self._known
+
+    def prove(self, digest: bytes, key_id: bytes | None = None) -> bytes:
+        """The proof by our signing key, or by another one we have; empty when we have it not."""
+        key = self.signing if key_id is None else self._known.get(key_id)
+        return b"" if key is None else key.proof(digest)
+
+    def accepts_proof(self, key_id: bytes, proof: bytes, digest: bytes) -> bool:
+        """True when a known key made the checkpoint with this digest."""
+        key = self._known.get(key_id)
+        return key is not None and hmac.compare_digest(proof, key.proof(digest))
 
     def accepts(self, key_id: bytes, mac: bytes, message: bytes) -> bool:
         """True when the MAC is right under a known key."""

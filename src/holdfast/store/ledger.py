@@ -15,7 +15,7 @@ from holdfast.store.backends.contract import Backend, Behind
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.library import Library
 from holdfast.store.keys import Keyring
-from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
@@ -85,12 +85,22 @@ class Ledger:
             if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
                 raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
             entry = decode_entry(frame.header)
-            now.apply(frame, entry, foreign=not known)
+            now.apply(frame, entry, foreign=not known or self._is_foreign(now, frame, entry))
         except (Corrupt, BadInput) as error:
             now.seq = max(now.seq, frame.seq)
             now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
             return []
         return _body(frame, entry)
+
+    def _is_foreign(self, now: Catalogue, frame: Frame, entry: Entry) -> bool:
+        """Whether a checkpoint that was brought here was made by somebody we do not know."""
+        if not isinstance(entry, Commit) or entry.verb != "import" or entry.trusted:
+            return False
+        accepted = self.keyring.accepts_proof(entry.maker, entry.proof, entry.digest)
+        if self.keyring.knows(entry.maker) and entry.proof and not accepted:
+            what = f"the imported checkpoint {id_text(entry.id)} has a wrong proof of who made it"
+            now.problems.append(Problem(where=f"log entry {frame.seq}", what=what))
+        return not accepted
 
     def _remains(self, frame: Frame) -> list[Place]:
         """The chunks of a commit that is no longer spoken of, unless it is damaged."""

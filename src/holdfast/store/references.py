@@ -64,9 +64,9 @@ def _base(catalogue: Catalogue, text: str) -> Record:
 
 def _headless(catalogue: Catalogue, subject: Subject) -> NotFound:
     name = str(subject)
-    if name not in catalogue.heads:
-        return NotFound(f"there is no subject {name}", hint="`holdfast list` shows what there is")
     left = next((r for r in catalogue.newest_first() if r.commit.subject == name), None)
+    if left is None and name not in catalogue.heads:
+        return NotFound(f"there is no subject {name}", hint="`holdfast list` shows what there is")
     if left is None:
         return NotFound(f"{name} has no checkpoint any more")
     hint = f"`holdfast restore {left.checkpoint().short}` gives it a head again"

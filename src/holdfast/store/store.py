@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, cast
 
@@ -18,6 +19,7 @@ from holdfast.model.errors import (
     Denied,
     NotFound,
     UsageError,
+    from_os_error,
 )
 from holdfast.model.owner import Owner
 from holdfast.model.report import Verification
@@ -41,6 +43,9 @@ from holdfast.store.parts.mapping import map_part
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
+from holdfast.store.transfer import exporting, importing
+from holdfast.store.transfer.exporting import ExportReport
+from holdfast.store.transfer.importing import ImportReport
 from holdfast.store.usage import Usage
 
 Reference = str | Checkpoint
@@ -212,7 +217,7 @@ class Store:
                     subject=Subject.parse(name),
                     head=head.checkpoint() if head else None,
                     count=len(records),
-                    time=now.moves[name][-1].time,
+                    time=_last_touched(now, name, records),
                     size_bytes=(head or records[-1]).commit.size,
                 )
             )
@@ -557,6 +562,62 @@ class Store:
 
         self._ledger.append(build)
 
+    # -- carrying elsewhere
+
+    def export(
+        self,
+        reference: Reference,
+        target: str | os.PathLike[str] | BinaryIO,
+        *,
+        ancestors: bool = False,
+        replace: bool = True,
+        progress: Progress | None = None,
+    ) -> ExportReport:
+        """Write a checkpoint, and with `ancestors` all it descends from, to a file or a stream that
+        any store can import. A file appears when it is complete."""
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
+        try:
+            record = references.resolve(self._ledger.refresh(), reference)
+            if not isinstance(target, str | os.PathLike):
+                return exporting.export(self._ledger, record, target, ancestors, progress)
+            with exporting.new_file(Path(target), replace=replace) as file:
+                return exporting.export(self._ledger, record, file, ancestors, progress)
+        finally:
+            hold.release()
+
+    def import_(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        trust: bool = False,
+        progress: Progress | None = None,
+    ) -> Checkpoint:
+        """Take in what `export` wrote, from a file or a stream; gives the checkpoint it is about.
+
+        Everything is verified first; when something is wrong, nothing is taken in. A checkpoint
+        that an unknown key has signed stays foreign, unless `trust` vouches for it.
+        """
+        return self.import_archive(source, trust=trust, progress=progress).checkpoint
+
+    def import_archive(
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        trust: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ImportReport:
+        """Like `import_`, and tells what came; with `dry_run`, what would come."""
+        with ExitStack() as stack:
+            if isinstance(source, str | os.PathLike):
+                try:
+                    source = stack.enter_context(Path(source).open("rb"))
+                except OSError as error:
+                    raise from_os_error(error, "reading the archive") from error
+            if dry_run:
+                return importing.examine(self._ledger, source, progress)
+            return importing.import_archive(self._ledger, source, trust=trust, progress=progress)
+
     # -- trusting and comparing
 
     def usage(self) -> Usage:
@@ -578,6 +639,12 @@ class Store:
 
 def _subject(subject: Subject | str) -> Subject:
     return subject if isinstance(subject, Subject) else Subject.parse(subject)
+
+
+def _last_touched(now: Catalogue, name: str, records: list[Record]) -> datetime:
+    """When a subject's head last moved; one whose checkpoints were only imported has none yet."""
+    moves = now.moves.get(name)
+    return moves[-1].time if moves else max(record.checkpoint().time for record in records)
 
 
 def _tick(now: Catalogue) -> int:

@@ -71,7 +71,9 @@ def test_elements_of_a_later_version_are_ignored(entry: Entry) -> None:
 
 def test_missing_elements_have_their_defaults() -> None:
     listed = msgspec.msgpack.decode(encode_entry(Commit(**FIELDS, fence=9)))
-    assert decode_entry(msgspec.msgpack.encode(listed[:-1])) == Commit(**FIELDS, fence=0)
+    assert decode_entry(msgspec.msgpack.encode(listed[: 1 + len(FIELDS)])) == Commit(
+        **FIELDS, fence=0
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import BadInput, Corrupt
 from holdfast.store import Store
-from holdfast.store.parts.structure import chunk_ids, read_value
+from holdfast.store.parts.contents import Named, named_by_chunk, walk
+from holdfast.store.parts.structure import read_value
 from holdfast.store.parts.trees import write_value
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -75,7 +76,10 @@ def test_values_round_trip(value: Any) -> None:
     shelf = Shelf()
     root, size = write_value(value, shelf.put)
     assert same(read_value(root, shelf.chunks.__getitem__), value)
-    assert set(chunk_ids(root, shelf.chunks.__getitem__)) == set(shelf.chunks)
+    found = walk(
+        [Named("node", root)], lambda chunk: named_by_chunk(chunk.kind, shelf.chunks[chunk.id])
+    )
+    assert {chunk.id for chunk in found} == set(shelf.chunks)
     assert size > 0
 
 

@@ -48,9 +48,9 @@ def encode(plain: Buffer) -> tuple[int, Buffer]:
     return RAW, plain
 
 
-def decode(stored: Buffer, codec: int, plain_size: int) -> Buffer:
+def decode(stored: Buffer, codec: int, plain_size: int, limit: int = MAX_CHUNK) -> Buffer:
     """The plaintext, of exactly the stated length; its id is for the caller to check."""
-    if plain_size > MAX_CHUNK:
+    if plain_size > limit:
         raise Corrupt(f"a chunk claims {plain_size} bytes, more than any chunk has")
     if codec == RAW:
         plain: Buffer = stored

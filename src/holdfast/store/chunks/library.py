@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
-from holdfast.store.chunks.chunk import Buffer, Location, chunk_id, decode
+from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import Rows, read_table
 
@@ -39,6 +39,18 @@ class Library:
     def get(self, chunk: bytes) -> Buffer:
         """The chunk's bytes, verified; another copy is tried when one is damaged."""
         return self._first_good(chunk, verify=True)
+
+    def get_encoded(self, chunk: bytes) -> tuple[int, Buffer, Buffer]:
+        """The chunk's codec, its stored form and its bytes, verified: for carrying it elsewhere."""
+        place, plain = self._find_good(chunk, verify=True)
+        if place.codec == RAW:
+            return RAW, plain, plain
+        return place.codec, self.backend.read(place.volume, place.offset, place.stored), plain
+
+    def size(self, chunk: bytes) -> int | None:
+        """The chunk's length, as it is said to be; None when it is not there."""
+        places = self.index.find(chunk)
+        return places[0].plain if places else None
 
     def get_unverified(self, chunk: bytes) -> Buffer:
         """For callers that check a hash over the result themselves."""
@@ -71,12 +83,15 @@ class Library:
         return decode(stored, place.codec, place.plain)
 
     def _first_good(self, chunk: bytes, *, verify: bool) -> Buffer:
+        return self._find_good(chunk, verify=verify)[1]
+
+    def _find_good(self, chunk: bytes, *, verify: bool) -> tuple[Location, Buffer]:
         failure: HoldfastError | None = None
         for place in self.index.find(chunk):
             try:
                 plain = self.read(place)
                 if not verify or chunk_id(plain) == chunk:
-                    return plain
+                    return place, plain
                 failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
             except (Corrupt, NotFound) as error:
                 failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=_where(place))

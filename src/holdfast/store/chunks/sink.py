@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast.model.errors import Corrupt
 from holdfast.store.backends.contract import Backend
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, encode
+from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode, encode
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import PAGE, PackWriter
 
@@ -40,10 +40,10 @@ class Sink:
         self._usable = usable
         self._nonce = nonce
         self._lock = threading.Lock()
-        self._inline: list[InlineChunk] = []
+        self._inline: dict[bytes, InlineChunk] = {}
         self._inline_bytes = 0
         self._packs: PackWriter | None = None
-        self._fresh: dict[bytes, bytes | None] = {}  # None: in memory still
+        self._fresh: dict[bytes, Location | None] = {}  # None: in memory still
         self._referred: dict[bytes, Location] = {}
 
     @property
@@ -53,7 +53,7 @@ class Sink:
 
     @property
     def inline(self) -> list[InlineChunk]:
-        return self._inline
+        return list(self._inline.values())
 
     def put(self, plain: Buffer, *, chunk: bytes | None = None, aligned: bool = False) -> bytes:
         """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary."""
@@ -68,6 +68,35 @@ class Sink:
         codec, stored = (RAW, plain) if aligned else encode(plain)
         self._store(chunk, codec, stored, len(plain), aligned)
         return chunk
+
+    def put_encoded(
+        self, chunk: bytes, codec: int, stored: Buffer, plain: Buffer, *, aligned: bool
+    ) -> None:
+        """Store a chunk whose compressed form is known, unless it is there."""
+        if aligned or codec == RAW:
+            self.put(plain, chunk=chunk, aligned=aligned)
+        elif not self.refer_existing(chunk):
+            self._store(chunk, codec, stored, len(plain), False)
+
+    def refer_existing(self, chunk: bytes, *, aligned: bool = False) -> bool:
+        """Use the chunk as it is in the store already; False when it is not there."""
+        with self._lock:
+            if chunk in self._fresh or chunk in self._referred:
+                return True
+        place = self._existing(chunk, aligned)
+        if place is not None:
+            with self._lock:
+                self._referred[chunk] = place
+        return place is not None
+
+    def read(self, chunk: bytes) -> Buffer | None:
+        """What was stored here, decoded but not verified; only after `finish`. None: it was not."""
+        if (inline := self._inline.get(chunk)) is not None:
+            return decode(inline.stored, inline.codec, inline.plain)
+        if (place := self._fresh.get(chunk)) is None:
+            return None
+        stored = self._backend.read(place.volume, place.offset, place.stored)
+        return decode(stored, place.codec, place.plain)
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
@@ -99,7 +128,8 @@ class Sink:
     def volume(self, chunk: bytes) -> bytes | None:
         """Where a chunk of this draft is; None while it waits in memory."""
         if chunk in self._fresh:
-            return self._fresh[chunk]
+            place = self._fresh[chunk]
+            return None if place is None else place.volume
         return self._referred[chunk].volume
 
     def unusable(self) -> list[tuple[bytes, Location]]:
@@ -124,23 +154,27 @@ class Sink:
                 return  # another thread was faster
             self._fresh[chunk] = None
             if self._packs is None:
-                self._inline.append(InlineChunk(chunk, codec, bytes(stored), plain, aligned))
+                self._inline[chunk] = InlineChunk(chunk, codec, bytes(stored), plain, aligned)
                 self._inline_bytes += len(stored)
                 if self._inline_bytes <= SMALL_COMMIT:
                     return
                 self._spill()
                 return
             packs = self._packs
-        place = packs.add(chunk, codec, stored, plain, aligned=aligned)
-        self._fresh[chunk] = place.volume
+        self._fresh[chunk] = packs.add(chunk, codec, stored, plain, aligned=aligned)
+
+    def spill(self) -> None:
+        """Let nothing wait in memory: several commits will refer to it."""
+        with self._lock:
+            if self._packs is None:
+                self._spill()
 
     def _spill(self) -> None:
         """The draft is no longer small: what waited in memory goes to a pack."""
         self._packs = PackWriter(self._backend, self._nonce, workers.writing())
-        for item in self._inline:
-            place = self._packs.add(
+        for item in self._inline.values():
+            self._fresh[item.id] = self._packs.add(
                 item.id, item.codec, item.stored, item.plain, aligned=item.aligned
             )
-            self._fresh[item.id] = place.volume
-        self._inline = []
+        self._inline = {}
         self._inline_bytes = 0

@@ -57,7 +57,7 @@ class Record:
             tags=dict(self.tags),
             pinned=self.pinned,
             rollback_of=id_text(commit.rollback_of) if commit.rollback_of else None,
-            signer=self.frame.key_id.hex(),
+            signer=(self.commit.maker or self.frame.key_id).hex(),
             foreign=self.foreign,
         )
 
@@ -126,16 +126,21 @@ class Catalogue:
             self.last_time = max(self.last_time, getattr(entry, "time", 0))
 
     def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
-        # First, because it raises when the entry makes no sense.
-        self._move(commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id)
         record = Record(commit, frame, foreign, dict(commit.tags))
+        # First, because these raise when the entry makes no sense.
+        if commit.verb == "import":
+            record.checkpoint()
+        else:
+            self._move(
+                commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id
+            )
+            self.last_time = max(self.last_time, commit.time)
         if twice := self.records.get(commit.id):
             del self.lines[twice.commit.subject][commit.id]
         self.records[commit.id] = record
         self.lines.setdefault(commit.subject, {})[commit.id] = record
         names = split_names(commit.volumes)
         self.named.update(frame.origin if name == HERE else name for name in names)
-        self.last_time = max(self.last_time, commit.time)
 
     def _move(
         self,

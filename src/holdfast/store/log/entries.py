@@ -17,13 +17,15 @@ VOLUME_SIZE = 16
 BEAT_SIZE = 16
 _ID_SIZE = 16
 _CHUNK_ID_SIZE = 32
+_KEY_ID_SIZE = 8
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 
-Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete"]
+Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import"]
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
-    """A checkpoint came into being, and its subject's head moved to it."""
+    """A checkpoint came into being, and its subject's head moved to it; or, with the verb `import`,
+    one that was made elsewhere came here, and no head moved."""
 
     id: bytes
     subject: str
@@ -45,6 +47,9 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="co
     before: bytes | None
     rollback_of: bytes | None
     fence: int = 0
+    maker: bytes = b""  # of an import: the key that signed it where it was made
+    proof: bytes = b""
+    trusted: bool = False  # of an import: who brought it vouches for it
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move"):
@@ -168,6 +173,8 @@ def _fits(entry: Entry) -> bool:
                 _are_ids(ids)
                 and len(entry.digest) == _CHUNK_ID_SIZE
                 and len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
+                and len(entry.maker) in (0, _KEY_ID_SIZE)
+                and len(entry.proof) in (0, _CHUNK_ID_SIZE)
                 and not len(entry.volumes) % VOLUME_SIZE
                 and not len(entry.chunk_ids) % _CHUNK_ID_SIZE
                 and len(entry.chunk_sizes) == 3 * stored

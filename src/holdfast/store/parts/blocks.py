@@ -160,6 +160,8 @@ class PageTable:
             rows = _rows(leaf.extents)
         except (msgspec.MsgspecError, ValueError) as error:
             raise Corrupt(f"the map of a part cannot be read: {error}") from None
+        if len(leaf.hashes) % ID_SIZE or len(leaf.chunks) % ID_SIZE:
+            raise Corrupt("the map of a part has ids of the wrong length")
         count = len(leaf.hashes) // ID_SIZE
         table = cls(count)
         table.hashes = split_ids(leaf.hashes)

@@ -66,11 +66,14 @@ class PageReader:
         if wanted == ZERO_ID:
             return bytes(size)
         if self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS) is not None:
-            return self._library.get(wanted)
-        data = self.assemble(block)[:size]
-        if chunk_id(data.data) != wanted:
+            whole = self._library.get(wanted)
+            if len(whole) != size:
+                raise Corrupt(f"block {block} of part {self.part.name!r} has the wrong length")
+            return whole
+        pages = self.assemble(block)[:size]
+        if chunk_id(pages.data) != wanted:
             raise Corrupt(f"block {block} of part {self.part.name!r} does not match its checksum")
-        return data.data
+        return pages.data
 
     def peek(self, block: int) -> Bytes:
         """The block as it is stored, padded to its full size, to compare with and not to keep."""

@@ -66,9 +66,12 @@ def encode_pieces(pieces: Pieces) -> bytes:
 
 def decode_pieces(data: bytes) -> Pieces:
     try:
-        return _pieces_decoder.decode(data)
+        pieces = _pieces_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the map of a part cannot be read: {error}") from None
+    if len(pieces.ids) != ID_SIZE * len(pieces.lengths) or min(pieces.lengths, default=0) < 0:
+        raise Corrupt("the map of a part makes no sense")
+    return pieces
 
 
 def pieces_root(pieces: Iterable[tuple[bytes, int]]) -> bytes:

@@ -5,7 +5,7 @@ The format is in the spec, section 6; where values are cut is up to the writer (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -31,24 +31,16 @@ def read_value(root: bytes, get: GetChunk) -> Value:
     return _Reader(get).value(root)
 
 
-def chunk_ids(root: bytes, get: GetChunk) -> Iterator[bytes]:
-    """Every chunk of the tree, the root first."""
-    seen: set[bytes] = set()
-    pending = [root]
-    while pending:
-        chunk = pending.pop()
-        if chunk in seen:
-            continue
-        seen.add(chunk)
-        yield chunk
-        kind, content = _open(get(chunk))
-        if kind in ("M", "L"):
-            pending.extend(split_ids(content))
-        elif kind in ("s", "b"):
-            yield from (piece for piece in split_ids(content) if piece not in seen)
-            seen.update(split_ids(content))
-        elif kind in ("m", "l"):
-            pending.extend(item.id for item in content if isinstance(item, _Reference))
+def named_by(node: Buffer) -> tuple[list[bytes], list[bytes]]:
+    """The nodes and the raw pieces that a node refers to, in order; raises Corrupt."""
+    kind, content = _open(node)
+    if kind in ("M", "L"):
+        return split_ids(content), []
+    if kind in ("s", "b"):
+        return [], split_ids(content)
+    if kind in ("m", "l"):
+        return [item.id for item in content if isinstance(item, _Reference)], []
+    return [], []
 
 
 def check_value(value: Value) -> Value:

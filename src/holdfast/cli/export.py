@@ -1,0 +1,81 @@
+"""`holdfast export`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_reference, find
+
+if TYPE_CHECKING:
+    from holdfast.store.transfer.exporting import ExportReport
+
+
+@click.command("export")
+@click.argument("id", metavar="ID", shell_complete=complete_reference)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--ancestors", is_flag=True, help="Take everything that it descends from along.")
+@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    id: str,  # noqa: A002
+    file: str,
+    ancestors: bool,
+    force: bool,
+) -> None:
+    """Write a checkpoint to a file that any store can import.
+
+    FILE appears when it is complete; `-` is stdout, for a pipe. The file is not encrypted, also
+    when the store is.
+    """
+    from holdfast.cli.progress import bar
+    from holdfast.model.errors import Conflict, UsageError
+
+    piped = file == "-"
+    if piped and invocation.json:
+        raise UsageError("--json and an archive on stdout do not go together", hint="name a file")
+    if piped and sys.stdout.isatty():
+        raise UsageError(
+            "an archive is no text for a terminal", hint="name a file, or pipe it somewhere"
+        )
+    with invocation.store() as store, bar("exporting", quiet=invocation.json) as progress:
+        found = find(store, id)
+        target = sys.stdout.buffer if piped else file
+        try:
+            report = store.export(
+                found, target, ancestors=ancestors, replace=force, progress=progress
+            )
+        except Conflict as error:
+            raise Conflict(str(error), hint="name another file, or say --force") from None
+    if piped:
+        invocation.tell(_sentence(report, "stdout"))
+    else:
+        invocation.show(_shape(report, file), lambda: _sentence(report, file))
+
+
+def _shape(report: ExportReport, file: str) -> dict[str, object]:
+    from holdfast.server import shapes
+
+    return {
+        "file": file,
+        "checkpoints": [shapes.checkpoint(one) for one in report.checkpoints],
+        "chunks": report.chunks,
+        "content_bytes": report.content_bytes,
+        "archive_bytes": report.archive_bytes,
+    }
+
+
+def _sentence(report: ExportReport, file: str) -> str:
+    from holdfast.cli.rows import line
+    from holdfast.server.words import count, printable, size
+
+    more = len(report.checkpoints) - 1
+    along = f" and {count(more, 'ancestor')}" if more else ""
+    return (
+        f"exported {line(report.checkpoints[-1])}{along} to {printable(file)}"
+        f" ({size(report.archive_bytes)})"
+    )

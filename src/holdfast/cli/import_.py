@@ -1,0 +1,77 @@
+"""`holdfast import`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from holdfast.store.transfer.importing import ImportReport
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Vouch for checkpoints that an unknown key has signed: restoring them will not ask again.",
+)
+@click.option("--dry-run", is_flag=True, help="Check the file and list what is in it, no more.")
+@click.pass_obj
+def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> None:
+    """Take in the checkpoints of a file that `export` wrote.
+
+    Everything is verified first, and when something is wrong nothing is taken in; `-` is stdin.
+    Who signed a checkpoint stays with it: one by an unknown key is listed, and restored only with
+    --trust.
+    """
+    from holdfast.cli.progress import bar
+
+    with (
+        invocation.store(create=not dry_run) as store,
+        bar("checking" if dry_run else "importing", quiet=invocation.json) as progress,
+    ):
+        source = sys.stdin.buffer if file == "-" else file
+        report = store.import_archive(source, trust=trust, dry_run=dry_run, progress=progress)
+        head = store.head(report.checkpoint.subject)
+    behind = head is not None and head.id != report.checkpoint.id
+    invocation.show(_shape(report), lambda: _page(report, behind))
+
+
+def _shape(report: ImportReport) -> dict[str, object]:
+    from holdfast.server import shapes
+
+    return {
+        "checkpoint": shapes.checkpoint(report.checkpoint),
+        "imported": [shapes.checkpoint(one) for one in report.imported],
+        "already": [shapes.checkpoint(one) for one in report.already],
+        "archive_bytes": report.archive_bytes,
+        "dry_run": report.dry_run,
+    }
+
+
+def _page(report: ImportReport, behind: bool) -> str:
+    from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
+    from holdfast.cli.table import table
+    from holdfast.model.moment import now
+    from holdfast.server.words import count
+
+    time = now()
+    listed = (*report.already, *report.imported) if report.dry_run else report.imported
+    rows = table(CHECKPOINT_COLUMNS, [checkpoint_row(one, time, False) for one in listed])
+    done = "would import" if report.dry_run else "imported"
+    sentence = f"{done} {count(len(report.imported), 'checkpoint')}"
+    if report.already:
+        sentence += f"; {len(report.already)} {'is' if len(report.already) == 1 else 'are'} here"
+        sentence += " already"
+    lines = [rows, sentence] if listed else [sentence]
+    if report.checkpoint.foreign:
+        lines.append("foreign: signed by a key that is not known here; restoring asks for --trust")
+    if behind and not report.dry_run:
+        subject, short = report.checkpoint.subject, report.checkpoint.short
+        lines.append(f"the head of {subject} stays; `holdfast restore {short}` moves it")
+    return "\n".join(lines)

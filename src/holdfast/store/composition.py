@@ -1,0 +1,209 @@
+"""Compositions: chunks on their way into the store, and the commits that will refer to them.
+
+Nothing of a composition exists for others until an entry that it composed is in the log. Its hold
+keeps what it refers to in place until it is discarded.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from holdfast.model.errors import BadInput
+from holdfast.store.backends.contract import Hold, hold_for_writing
+from holdfast.store.chunks.chunk import MAX_CHUNK, Location
+from holdfast.store.chunks.sink import Sink
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue
+from holdfast.store.log.entries import HERE, Commit, Verb
+from holdfast.store.parts.contents import part_chunks
+from holdfast.store.parts.part import INLINE_PARTS, PartRecord, digest, encode_parts
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a commit to be: what will stand there, and the chunks it needs."""
+
+    record: PartRecord
+    chunks: set[bytes] = field(default_factory=set)
+    kept_in: tuple[bytes, ...] = ()  # volumes of what was taken over as it is
+    kept: dict[bytes, bytes] | None = None  # which that is, by chunk; None: all there is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a checkpoint says of itself, besides its parts."""
+
+    id: bytes
+    subject: str
+    parents: tuple[bytes, ...]
+    reason: str
+    stage: str | None
+    time: int
+    tags: dict[str, str]
+    rollback_of: bytes | None
+
+    def digest(self, parts: Collection[PartRecord]) -> bytes:
+        return digest(
+            checkpoint=self.id,
+            subject=self.subject,
+            parents=self.parents,
+            reason=self.reason,
+            stage=self.stage,
+            time=self.time,
+            tags=self.tags,
+            rollback_of=self.rollback_of,
+            parts=parts,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Who made a checkpoint that came from elsewhere, and whether who brings it vouches for it."""
+
+    maker: bytes
+    proof: bytes
+    trusted: bool
+
+
+class Usable:
+    """Whether a composition that began at an entry may refer to what it found then."""
+
+    def __init__(self, ledger: Ledger, began: int) -> None:
+        self._ledger = ledger
+        self._began = began
+
+    def __call__(self, place: Location) -> bool:
+        return self.volume(place.volume, self._ledger.catalogue)
+
+    def volume(self, name: bytes, now: Catalogue) -> bool:
+        return now.is_usable(name, self._began)
+
+
+class Composition:
+    """Takes chunks through its sink, and composes commits of them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.process = os.getpid()
+        hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
+        try:
+            began = ledger.refresh().seq
+            ledger.library.learn(ledger.catalogue.named)
+        except BaseException:
+            hold.release()
+            raise
+        self._usable = Usable(ledger, began)
+        self.sink = Sink(ledger.backend, ledger.library.index, self._usable, hold.nonce)
+        # One that is forgotten must not keep its files and its hold until the process ends.
+        self._give_up = weakref.finalize(self, _give_up, self.sink, hold, self.process)
+
+    def discard(self) -> None:
+        """Give up whatever no commit refers to; may be called twice."""
+        self._give_up()
+
+    def compose(
+        self,
+        now: Catalogue,
+        facts: Facts,
+        pieces: Collection[Piece],
+        verb: Verb,
+        *,
+        fence: int = 0,
+        provenance: Provenance | None = None,
+    ) -> tuple[Commit, bytes]:
+        """The commit as it must read on top of the log as it is now, and its body."""
+        self._rescue(now, pieces)
+        # Where chunks are must not change any more once the parts say where.
+        self.sink.settle(sum(self._listed_size(piece) for piece in pieces))
+        volumes: dict[bytes, int] = {}
+        parts = [self._placed(piece, volumes) for piece in pieces]
+        listed = encode_parts(parts)
+        parts_chunk = b""
+        if len(listed) > MAX_CHUNK:
+            raise BadInput(
+                f"{len(parts)} parts are more than one checkpoint can list",
+                hint="put many small things into one part",
+            )
+        if len(listed) > INLINE_PARTS:
+            parts_chunk = self.sink.put(listed)
+            volumes.setdefault(self._volume(parts_chunk), len(volumes))
+            listed = b""
+        self.sink.finish()
+        inline = self.sink.inline
+        found = facts.digest(parts)
+        commit = Commit(
+            id=facts.id,
+            subject=facts.subject,
+            parents=facts.parents,
+            reason=facts.reason,
+            stage=facts.stage,
+            time=facts.time,
+            tags=facts.tags,
+            digest=found,
+            size=sum(part.size for part in parts),
+            stored=self.sink.stored_bytes,
+            part_count=len(parts),
+            parts=listed,
+            parts_chunk=parts_chunk,
+            volumes=b"".join(volumes),
+            chunk_ids=b"".join(chunk.id for chunk in inline),
+            chunk_sizes=tuple(n for c in inline for n in (len(c.stored), c.plain, c.codec)),
+            verb=verb,
+            before=now.heads.get(facts.subject),
+            rollback_of=facts.rollback_of,
+            fence=fence,
+            maker=provenance.maker if provenance else b"",
+            proof=provenance.proof if provenance else self._ledger.keyring.prove(found),
+            trusted=provenance is not None and provenance.trusted,
+        )
+        return commit, b"".join(chunk.stored for chunk in inline)
+
+    def _placed(self, piece: Piece, volumes: dict[bytes, int]) -> PartRecord:
+        needed = {self._volume(chunk) for chunk in piece.chunks} | set(piece.kept_in)
+        numbers = tuple(volumes.setdefault(name, len(volumes)) for name in sorted(needed))
+        record = piece.record
+        return PartRecord(
+            name=record.name,
+            size=record.size,
+            split=record.split,
+            root=record.root,
+            skew=record.skew,
+            inline=record.inline,
+            map=record.map,
+            volumes=numbers,
+        )
+
+    def _listed_size(self, piece: Piece) -> int:
+        """At most so many bytes stand for a part in the list of parts."""
+        volumes = {self._volume(chunk) for chunk in piece.chunks}.union(piece.kept_in)
+        return len(piece.record.name.encode()) + len(piece.record.map) + 5 * len(volumes) + 128
+
+    def _volume(self, chunk: bytes) -> bytes:
+        return self.sink.volume(chunk) or HERE
+
+    def _rescue(self, now: Catalogue, pieces: Collection[Piece]) -> None:
+        """Store anew what we meant to refer to, where its volume was given up meanwhile.
+
+        Our hold keeps the file itself in place until we are done.
+        """
+        library = self._ledger.library
+        library.learn(now.named)  # what was moved is found where it went
+        for chunk, place in self.sink.unusable():
+            self.sink.rescue(chunk, library.read(place))
+        for piece in pieces:
+            if any(not self._usable.volume(name, now) for name in piece.kept_in):
+                again = piece.kept
+                chunks = set(part_chunks(library, piece.record) if again is None else again)
+                self.sink.refer(chunks, library.get)
+                piece.chunks |= chunks
+                piece.kept, piece.kept_in = {}, ()
+
+
+def _give_up(sink: Sink, hold: Hold, process: int) -> None:
+    """Remove what a composition left; in a forked child those files are the parent's."""
+    if process == os.getpid():
+        sink.discard()
+        hold.release()

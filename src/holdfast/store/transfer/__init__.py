@@ -1,0 +1,1 @@
+"""Transfer: checkpoints carried from one store to another, in a file or directly."""

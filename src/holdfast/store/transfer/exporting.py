@@ -1,0 +1,136 @@
+"""Exporting: a checkpoint, alone or with its ancestors, becomes an archive."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import Conflict, Corrupt, from_os_error
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
+from holdfast.store.transfer.archive import ArchiveWriter, Info
+from holdfast.store.transfer.waybill import Waybill, waybill_of
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """What an archive holds; the last checkpoint is the one that it is about."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    chunks: int
+    content_bytes: int  # of the chunks, before compression
+    archive_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    records: tuple[Record, ...]
+    waybills: tuple[Waybill, ...]
+    chunks: tuple[Named, ...]
+    size: int
+
+
+def export(
+    ledger: Ledger, record: Record, stream: BinaryIO, ancestors: bool, progress: Progress | None
+) -> ExportReport:
+    """Write the archive; the caller holds what is read. Raises Corrupt when something is missing:
+    what was written by then does not pass for an archive."""
+    decided = _plan(ledger, record, ancestors)
+    info = Info(
+        moment.to_micros(moment.now()), len(decided.waybills), len(decided.chunks), decided.size
+    )
+    writer = ArchiveWriter(stream, info)
+    for waybill in decided.waybills:
+        writer.waybill(waybill)
+    done = 0
+    for chunk in decided.chunks:
+        codec, stored, plain = ledger.library.get_encoded(chunk.id)
+        writer.chunk(chunk, codec, stored, len(plain))
+        done += len(plain)
+        if progress is not None:
+            progress(done, decided.size)
+    writer.finish()
+    return ExportReport(
+        checkpoints=tuple(one.checkpoint() for one in decided.records),
+        chunks=len(decided.chunks),
+        content_bytes=decided.size,
+        archive_bytes=writer.size,
+    )
+
+
+def _plan(ledger: Ledger, record: Record, ancestors: bool) -> _Plan:
+    now = ledger.catalogue
+    records = tuple(lineage(now, record)) if ancestors else (record,)
+    waybills = tuple(waybill_of(ledger, one) for one in records)
+    roots = [chunk for one in waybills for part in one.parts for chunk in named_by_part(part)]
+    library = ledger.library
+    chunks = tuple(walk(roots, lambda c: named_by_chunk(c.kind, library.get(c.id))))
+    sizes = [library.size(chunk.id) for chunk in chunks]
+    if None in sizes:
+        missing = chunks[sizes.index(None)].id
+        raise Corrupt(f"chunk {missing.hex()[:16]} is missing from the store")
+    return _Plan(
+        records=records, waybills=waybills, chunks=chunks, size=sum(size or 0 for size in sizes)
+    )
+
+
+def lineage(now: Catalogue, record: Record) -> Iterator[Record]:
+    """A checkpoint and all its ancestors that are there, each after those it descends from."""
+    wanted: dict[bytes, Record] = {}
+    pending = [record]
+    while pending:
+        one = pending.pop()
+        if one.commit.id not in wanted:
+            wanted[one.commit.id] = one
+            pending += [now.records[p] for p in one.commit.parents if p in now.records]
+    done: set[bytes] = set()
+    stack = [record]
+    while stack:
+        one = stack[-1]
+        rolled = () if one.commit.rollback_of is None else (one.commit.rollback_of,)
+        before = [
+            wanted[origin]
+            for origin in (*one.commit.parents, *rolled)
+            if origin in wanted and origin not in done
+        ]
+        if before:
+            stack += before
+            continue
+        stack.pop()
+        if one.commit.id not in done:
+            done.add(one.commit.id)
+            yield one
+
+
+@contextmanager
+def new_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file that gets its name when it is complete; raises Conflict when there is one already
+    and it is not to be replaced."""
+    if not replace and path.exists():
+        raise Conflict(f"{path} exists already", hint="name another file")
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            os.link(draft, path)
+    except FileExistsError:
+        raise Conflict(f"{path} exists already", hint="name another file") from None
+    except OSError as error:
+        raise from_os_error(error, "writing the archive") from error
+    finally:
+        draft.unlink(missing_ok=True)

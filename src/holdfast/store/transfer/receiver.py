@@ -1,0 +1,224 @@
+"""The receiver: takes checkpoints from elsewhere into a store, all that was announced or nothing.
+
+Nothing is committed before everything has come and was found right. Who made a checkpoint stays
+written in it: bringing it here does not make it ours.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import Conflict, Corrupt
+from holdfast.store.chunks.chunk import Buffer, chunk_id
+from holdfast.store.chunks.library import Library
+from holdfast.store.chunks.sink import Sink
+from holdfast.store.composition import Composition, Piece, Provenance
+from holdfast.store.keys import Keyring
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue, id_text
+from holdfast.store.log.entries import Commit, Entry, Label, Move
+from holdfast.store.parts.contents import Named
+from holdfast.store.parts.pageio import PageReader
+from holdfast.store.transfer.inventory import Inventory
+from holdfast.store.transfer.waybill import HINT, Waybill
+
+
+class Receiver:
+    """Takes some checkpoints in. As a context manager: leaving without `commit` discards them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._inventory = Inventory()
+        self._composition = Composition(ledger)
+        self._sink = self._composition.sink
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._composition.discard()
+
+    def announce(self, waybill: Waybill) -> None:
+        """A checkpoint will come; raises Conflict or Corrupt when it cannot be taken in."""
+        is_here(self._ledger.catalogue, waybill)
+        check_proof(self._ledger.keyring, waybill)
+        self._inventory.announce(waybill)
+
+    def has(self, chunk: Named) -> bool:
+        """Whether the bytes of a chunk need not come, because the store has them. What names
+        others has to come, or to be taken from here."""
+        if chunk.kind != "data":
+            return False
+        size = self._ledger.library.size(chunk.id)
+        aligned = self._inventory.is_aligned(chunk.id)
+        if size is None or not self._sink.refer_existing(chunk.id, aligned=aligned):
+            return False
+        self._inventory.have(chunk, size)
+        return True
+
+    def take(self, chunk: Named, codec: int, stored: Buffer, plain: Buffer) -> None:
+        """A chunk has come."""
+        self._inventory.arrive(chunk, plain)
+        aligned = self._inventory.is_aligned(chunk.id)
+        self._sink.put_encoded(chunk.id, codec, stored, plain, aligned=aligned)
+
+    def commit(self, *, trust: bool) -> list[Checkpoint]:
+        """Take in what was announced; gives those that were not here before, in order."""
+        inventory = self._inventory
+        inventory.check()
+        if len(inventory.waybills) > 1:
+            self._sink.spill()
+        self._check_blocks()
+        new = [one for one in inventory.waybills if self._commit(one, trust)]
+        for subject in dict.fromkeys(one.subject for one in inventory.waybills):
+            self._give_head(subject)
+        now = self._ledger.catalogue
+        return [now.record(one.id).checkpoint() for one in new]
+
+    def _check_blocks(self) -> None:
+        """Put blocks together that are made of pieces of chunks, and compare their hashes."""
+        mixed = {
+            part: blocks
+            for waybill in self._inventory.waybills
+            for part in waybill.parts
+            if (blocks := list(self._inventory.mixed_blocks(part)))
+        }
+        if not mixed:
+            return
+        self._sink.finish()
+        library = _Arrivals(self._ledger.library, self._sink, self._inventory.leaves)
+        for part, blocks in mixed.items():
+            reader = PageReader(library, part)
+            for block in blocks:
+                data = reader.assemble(block)[: reader.block_size(block)]
+                if chunk_id(data.data) != reader.hash(block):
+                    raise Corrupt(
+                        f"block {block} of part {part.name!r} is not what its map says", hint=HINT
+                    )
+
+    def _commit(self, waybill: Waybill, trust: bool) -> bool:
+        """Append one checkpoint and what its labels say; False when it is here already."""
+        pieces = [Piece(part, self._inventory.chunks(part)) for part in waybill.parts]
+        provenance = Provenance(maker=waybill.maker, proof=waybill.proof, trusted=trust)
+
+        def build(now: Catalogue) -> tuple[Commit, bytes]:
+            if is_here(now, waybill):
+                raise _HereError
+            _check_lineage(now, waybill)
+            return self._composition.compose(
+                now, waybill.facts(), pieces, "import", provenance=provenance
+            )
+
+        try:
+            self._ledger.append(build)
+        except _HereError:
+            return False
+        unset = tuple(sorted(waybill.tags.keys() - waybill.labels.keys()))
+        if waybill.labels != waybill.tags or waybill.pinned:
+
+            def label(now: Catalogue) -> tuple[Entry, bytes]:
+                return Label(
+                    id=waybill.id,
+                    set=waybill.labels,
+                    unset=unset,
+                    pinned=True if waybill.pinned else None,
+                    time=now.next_time(moment.now()),
+                ), b""
+
+            self._ledger.append(label)
+        return True
+
+    def _give_head(self, subject: str) -> None:
+        """Let a subject that has no head begin at its last checkpoint that has come."""
+        last = next(o for o in reversed(self._inventory.waybills) if o.subject == subject)
+
+        def build(now: Catalogue) -> tuple[Entry, bytes]:
+            # An owner that has not committed yet will say itself where it begins.
+            if now.head(subject) is not None or subject in now.owners:
+                raise _HereError
+            return Move(
+                subject=subject,
+                before=now.heads.get(subject),
+                after=last.id,
+                verb="import",
+                time=now.next_time(moment.now()),
+            ), b""
+
+        try:
+            self._ledger.append(build)
+        except _HereError:
+            return
+
+
+class _HereError(Exception):
+    """Somebody else has done it meanwhile."""
+
+
+class _Arrivals(Library):
+    """The chunks of a store, and those that have come and are not committed yet."""
+
+    def __init__(self, store: Library, sink: Sink, leaves: dict[bytes, bytes]) -> None:
+        super().__init__(store.backend)
+        self._store = store
+        self._sink = sink
+        self._leaves = leaves
+
+    def _first_good(self, chunk: bytes, *, verify: bool) -> Buffer:
+        found: Buffer | None = self._leaves.get(chunk) or self._sink.read(chunk)
+        if found is None:
+            return self._store.get(chunk)
+        if verify and chunk_id(found) != chunk:
+            raise Corrupt(f"chunk {chunk.hex()[:16]} was damaged while it was written")
+        return found
+
+
+def check_proof(keyring: Keyring, waybill: Waybill) -> None:
+    """Raise Corrupt when a checkpoint says that a key made it which is known, and did not."""
+    proof = waybill.proof
+    if (
+        proof
+        and keyring.knows(waybill.maker)
+        and not keyring.accepts_proof(waybill.maker, proof, waybill.digest)
+    ):
+        raise Corrupt(
+            f"checkpoint {id_text(waybill.id)} claims to be made with key"
+            f" {waybill.maker.hex()}, and is not",
+            hint=HINT,
+        )
+
+
+def is_here(now: Catalogue, waybill: Waybill) -> bool:
+    """Whether the store has the checkpoint; raises Conflict when it has another of that id."""
+    found = now.records.get(waybill.id)
+    if found is not None and found.commit.digest != waybill.digest:
+        raise Conflict(
+            f"there is another checkpoint {id_text(waybill.id)} here, with other content",
+            hint="one of the two was tampered with; look at both with `holdfast show`",
+        )
+    return found is not None
+
+
+def _check_lineage(now: Catalogue, waybill: Waybill) -> None:
+    """Raise Corrupt when the checkpoint would become its own ancestor."""
+    pending, seen = list(waybill.origins), set(waybill.origins)
+    while pending:
+        one = pending.pop()
+        if one == waybill.id:
+            raise Corrupt(
+                f"checkpoint {id_text(one)} would become its own ancestor",
+                hint="one of those that name each other as parents is forged",
+            )
+        record = now.records.get(one)
+        if record is not None:
+            commit = record.commit
+            rolled = () if commit.rollback_of is None else (commit.rollback_of,)
+            more = {*commit.parents, *rolled} - seen
+            seen |= more
+            pending += more

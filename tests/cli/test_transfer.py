@@ -1,0 +1,133 @@
+"""`export` and `import` on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import main
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def there(tmp_path: Path, run: Run) -> str:
+    """Another store."""
+    place = str(tmp_path / "there")
+    assert run("init", place).code == 0
+    return place
+
+
+def test_a_checkpoint_goes_over_in_a_file(
+    run: Run, ids: list[str], there: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "demo.holdfast")
+    done = run("export", "state/demo", file)
+    assert done.code == 0
+    assert "state/demo (step 2)" in done.out
+    done = run("import", file, "--store", there)
+    assert done.code == 0
+    assert "imported 1 checkpoint" in done.out
+    assert run("show", "state/demo", "--part", "still", "--store", there).out == "always the same"
+
+
+def test_json_and_ancestors(run: Run, ids: list[str], there: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "demo.holdfast")
+    exported = run("export", "state/demo", file, "--ancestors", "--json").json
+    assert [one["id"] for one in exported["checkpoints"]] == ids
+    assert exported["archive_bytes"] == os.path.getsize(file)
+    planned = run("import", file, "--store", there, "--dry-run", "--json").json
+    assert (planned["dry_run"], len(planned["imported"]), planned["already"]) == (True, 3, [])
+    assert run("list", "--store", there, "--json").json == {"checkpoints": []}
+    imported = run("import", file, "--store", there, "--json").json
+    assert imported["checkpoint"]["id"] == ids[-1]
+    again = run("import", file, "--store", there)
+    assert "3 are here already" in again.out
+    listed = run("import", file, "--store", there, "--dry-run").out
+    assert all(f"step {number}" in listed for number in range(3))
+
+
+def test_a_file_is_not_overwritten(run: Run, ids: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("data")
+    refused = run("export", "state/demo", str(file))
+    assert refused.code == 4
+    assert "--force" in refused.err
+    assert file.read_text() == "data"
+    assert run("export", "state/demo", str(file), "--force").code == 0
+    assert file.stat().st_size > 500
+
+
+def test_strangers_are_told_apart(
+    run: Run, ids: list[str], there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "demo.holdfast")
+    run("export", "state/demo", file)
+    monkeypatch.setenv("HOLDFAST_KEY", "77" * 32)
+    assert "--trust" in run("import", file, "--store", there).out
+    assert run("restore", "state/demo", "--store", there).code == 8
+    assert run("restore", "state/demo", "--store", there, "--trust").code == 0
+    other = str(tmp_path / "other")
+    assert "foreign" not in run("import", file, "--store", other, "--trust").out
+    assert run("restore", "state/demo", "--store", other).code == 0
+
+
+def test_a_head_that_stays_is_spoken_of(
+    run: Run, ids: list[str], there: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "demo.holdfast")
+    run("export", "state/demo~1", file)
+    run("import", file, "--store", there)
+    run("export", "state/demo", file, "--force")
+    done = run("import", file, "--store", there)
+    assert "the head of state/demo stays" in done.out
+
+
+def test_damage_is_told_in_words(run: Run, ids: list[str], there: str, tmp_path: Path) -> None:
+    file = tmp_path / "demo.holdfast"
+    run("export", "state/demo", str(file))
+    file.write_bytes(file.read_bytes()[:-5])
+    cut = run("import", str(file), "--store", there)
+    assert cut.code == 6
+    assert "before it is whole" in cut.err
+    file.write_text("hello")
+    assert run("import", str(file), "--store", there).code == 11
+    assert run("import", str(tmp_path / "none"), "--store", there).code == 3
+    assert run("list", "--store", there, "--json").json == {"checkpoints": []}
+
+
+def test_through_a_pipe_between_programs(
+    ids: list[str], there: str, holdfast_program: Path, tmp_path: Path
+) -> None:
+    send = subprocess.Popen([holdfast_program, "export", "state/demo", "-"], stdout=subprocess.PIPE)
+    take = subprocess.run(
+        [holdfast_program, "import", "-", "--store", there, "--json"],
+        stdin=send.stdout,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert send.wait(60) == 0
+    assert json.loads(take.stdout)["checkpoint"]["id"] == ids[-1]
+
+
+def test_a_reader_that_leaves_ends_the_export(ids: list[str], holdfast_program: Path) -> None:
+    send = subprocess.Popen(
+        [holdfast_program, "export", "state/demo", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert send.stdout is not None
+    send.stdout.close()
+    assert send.wait(60) == 141
+
+
+def test_stdout_takes_either_the_archive_or_json(run: Run, ids: list[str]) -> None:
+    assert run("export", "state/demo", "-", "--json").code == 2
+    assert main(["export", "state/none", "nowhere.holdfast"]) == 3
