@@ -197,7 +197,8 @@ async def test_a_failed_capture_leaves_the_session_as_it_was(session: Session, s
 async def test_a_failed_restore_leaves_the_session_as_it_was(session: Session, store) -> None:
     await session.execute("def f(): return 1\nx = [1]\ny = x")
     cp = await session.checkpoint()
-    with store.draft("session/work") as draft:
+    owner = session._history._lease
+    with store.draft("session/work", lease=owner) as draft:
         for part in store.show(cp.id).parts:
             if part.name == "environment":
                 newer = {**store.value(cp.id, part.name), "format": 99}
@@ -205,7 +206,7 @@ async def test_a_failed_restore_leaves_the_session_as_it_was(session: Session, s
             else:
                 draft.keep(part.name)
         future = draft.commit()
-    store.restore(cp.id)
+    store.restore(cp.id, lease=owner)
     await session.execute("x.append(2)")
     with pytest.raises(HoldfastError, match="newer"):
         await session.restore(future)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ from holdfast.session.work import Captured
 if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.draft import Draft
+    from holdfast.store.leases import Lease
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
@@ -132,17 +134,18 @@ def write(
     stage: str | None,
     on_disk: bool,
     new: bool = False,
+    lease: Lease | None = None,
 ) -> SessionCheckpoint:
     """Commit a capture on top of the first of `parents` that is there.
 
-    Raises Corrupt when the worker's parts are not what they should be, and with `new` Conflict
-    when the subject is taken.
+    Raises Corrupt when the worker's parts are not what they should be, LeaseLost, and with `new`
+    Conflict when the subject is taken.
     """
     parts, created = captured
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
-    with _draft(store, subject, parents, reason, stage, new) as draft:
+    with _draft(store, subject, parents, reason, stage, new, lease) as draft:
         for name, data in sorted(parts.items()):
             kind = _STRUCTURES.get(name)
             if kind is not None:
@@ -172,13 +175,15 @@ def _draft(
     reason: str,
     stage: str | None,
     new: bool,
+    lease: Lease | None,
 ) -> Draft:
+    begin = partial(store.draft, subject, reason=reason, stage=stage, new=new, lease=lease)
     for parent in parents:
         try:
-            return store.draft(subject, parent=parent, reason=reason, stage=stage, new=new)
+            return begin(parent)
         except NotFound:
             continue  # it was deleted since the session made it
-    return store.draft(subject, parent=None, reason=reason, stage=stage, new=new)
+    return begin(None)
 
 
 def check_free(store: Store, subject: Subject, hint: str) -> None:

@@ -48,10 +48,12 @@ class Driver:
         self.before_cell: Callable[[], None] | None = None
         self.revive: Callable[[], Awaitable[str | None]] | None = None
         self.after_cell: Callable[[Result], Awaitable[None]] | None = None
+        self.on_death: Callable[[], None] | None = None  # of a worker, at any moment
         self._subject = subject
         self.hint = f"Session.resume({subject.name!r}) goes on from the last checkpoint"
         self._workers = workers
         self._limits = limits
+        self.loop: asyncio.AbstractEventLoop | None = None  # that the worker is served on
         self._worker: WorkerProcess | None = None
         self._told = False  # whether somebody knows that the worker died
         self._execution: Execution | None = None
@@ -106,15 +108,21 @@ class Driver:
     async def start(self) -> None:
         """Start a worker in the place of the one that is not there."""
         self.closed = self.closing = False
+        self.loop = asyncio.get_running_loop()
         worker = await self._workers.start()
         self._early.take()
         worker.deliver = self._output
+        worker.on_end = self._died
         if self.closed:  # while this was starting
             worker.kill()
             await worker.ended()
             self.check_open()
         self._worker = worker
         self._told = False
+
+    def _died(self) -> None:
+        if self.on_death is not None and not self.closed:
+            self.on_death()
 
     async def shutdown(self) -> None:
         """End the worker, whatever it does."""

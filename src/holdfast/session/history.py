@@ -17,8 +17,10 @@ from holdfast.session.checkpoints import Reference, SessionCheckpoint
 from holdfast.session.line import Line
 from holdfast.session.work import Captured
 from holdfast.store import Store, open_store, retention
+from holdfast.store.leases import Lease, OnLost
 
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
+_MAKE_WAY = 1.0  # seconds for an owner that is going
 _TIDY_EVERY = 10  # commits; retention also gives back space, which takes a moment
 
 
@@ -37,6 +39,8 @@ class History:
         self._memory: Store | None = None
         self._keep = keep
         self._untidy = 0  # commits since retention was applied
+        self._lease: Lease | None = None
+        self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
     @property
     def store(self) -> Store:
@@ -46,6 +50,22 @@ class History:
                 self._store_or_url = open_store(self._store_or_url)
             return self._store_or_url
 
+    # -- owning --------------------------------------------------------------------------
+
+    def own(self) -> None:
+        """Become the owner of the subject, if we are not. Raises Owned.
+
+        An owner that is just going, as one whose worker was killed a moment ago, is waited for.
+        """
+        if self._lease is None or self._lease.lost:
+            self._lease = self.store.lease(self._subject, wait=_MAKE_WAY).keep(self.on_lost)
+
+    def disown(self) -> None:
+        """Nothing runs any more: somebody else may go on."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
     # -- making --------------------------------------------------------------------------
 
     def save(
@@ -54,6 +74,8 @@ class History:
         """Commit a capture; a small one stays in memory when it was not to go to disk."""
         # Counted here: what a worker says about itself is not relied upon.
         on_disk = save_to_disk or sum(map(len, captured.parts.values())) > IN_MEMORY
+        if on_disk:
+            self.own()  # a session whose name is its own owns nothing before it has anything
         made = checkpoints.write(
             self.store if on_disk else self._in_memory(),
             self._subject,
@@ -62,6 +84,7 @@ class History:
             reason=reason,
             stage=stage,
             on_disk=on_disk,
+            lease=self._lease if on_disk else None,
         )
         if on_disk:
             self.line.at = made.checkpoint
@@ -138,7 +161,7 @@ class History:
     def move_to(self, store: Store, target: Checkpoint, trust: bool) -> None:
         """The session has restored this checkpoint: it descends from it now."""
         if store is not self._memory:
-            self.line.at = store.restore(target, trust=trust)
+            self.line.at = store.restore(target, trust=trust, lease=self._lease)
 
     def roll_back(self, to: Reference | None, trust: bool) -> Checkpoint:
         """Move the head to a new checkpoint with the content of an older one."""
@@ -147,13 +170,13 @@ class History:
             target = self.line.rollback_target(store)
         else:
             target = store.resolve(self._text(to))
-        self.line.take_head(store)
-        return store.rollback(self._subject, target, trust=trust)
+        self.line.take_head(store, self._lease)
+        return store.rollback(self._subject, target, trust=trust, lease=self._lease)
 
     def unroll(self, before: Checkpoint) -> None:
         """Take a rollback back that the worker did not follow."""
         if self.head() != before:
-            self.store.restore(before, trust=True)
+            self.store.restore(before, trust=True, lease=self._lease)
 
     def _text(self, reference: Reference) -> str:
         """A reference as the store takes it; `~2` alone is an ancestor of the head."""

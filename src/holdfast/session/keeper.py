@@ -37,9 +37,39 @@ class Keeper:
         self.saving = Saving()
         self.autosave = Autosave(settings.auto_checkpoint, self.on_the_clock)
         self.report: Report | None = None  # of the last restore
+        history.on_lost = self._lost
         driver.before_cell = self.saving.check
         driver.revive = self.revive
         driver.after_cell = self.after_cell
+        driver.on_death = self._rest
+        self._resting: asyncio.Task[None] | None = None
+
+    # -- owning --------------------------------------------------------------------------
+
+    async def own(self) -> None:
+        """Become the owner of the subject, before anything runs. Raises Conflict."""
+        await asyncio.to_thread(self._history.own)
+
+    async def disown(self) -> None:
+        """Nothing runs any more."""
+        await self.saving.settled()
+        await asyncio.to_thread(self._history.disown)
+
+    def _lost(self, error: HoldfastError) -> None:
+        """Called in the lease's own thread: the next call raises it."""
+        loop = self._driver.loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self.saving.failed, error)
+
+    def _rest(self) -> None:
+        """The worker died. While nothing runs, somebody else may go on with the subject."""
+
+        async def disown() -> None:
+            async with self._driver.lock:
+                if not self._driver.alive:
+                    await self.disown()
+
+        self._resting = asyncio.create_task(disown())
 
     # -- freezing ------------------------------------------------------------------------
 
@@ -114,11 +144,14 @@ class Keeper:
 
     # -- bringing back -------------------------------------------------------------------
 
-    async def begin_at(self, checkpoint: Checkpoint, trust: bool) -> None:
-        """Start with a checkpoint's namespace, and go on from there."""
+    async def begin_at_head(self, trust: bool) -> None:
+        """Start with the namespace of the subject's head, and go on from there."""
         given = self._settings.given(None)
-        await self._apply(self._history.store, checkpoint, given, trust)
-        self._history.line.at = checkpoint
+        await asyncio.to_thread(self._history.head)  # raises NotFound before anything is owned
+        await self.own()
+        head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
+        await self._apply(self._history.store, head, given, trust)
+        self._history.line.at = head
 
     async def restore(
         self,
@@ -178,6 +211,7 @@ class Keeper:
             restored = await driver.restore(target.id, parts, secrets, timeout)
         if restored is None:
             driver.check_open()
+            await self.own()
             await driver.start()
             restored = await driver.restore(target.id, parts, secrets, timeout)
         if restored is None:

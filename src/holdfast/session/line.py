@@ -11,6 +11,7 @@ from holdfast.model.subject import Subject
 
 if TYPE_CHECKING:
     from holdfast.store import Store
+    from holdfast.store.leases import Lease
 
 
 class Line:
@@ -49,7 +50,7 @@ class Line:
             )
         return before
 
-    def take_head(self, store: Store) -> None:
+    def take_head(self, store: Store, lease: Lease | None = None) -> None:
         """Move the head back to this line, so that what the store puts on top belongs to it."""
         if self.at is None:
             return
@@ -57,4 +58,4 @@ class Line:
         if head is None or head.id != self.at.id:
             with suppress(NotFound):  # it was deleted: the store put the head where it could
                 # A session that descends from it has been trusting it all along.
-                store.restore(self.at.id, trust=True)
+                store.restore(self.at.id, trust=True, lease=lease)

@@ -58,6 +58,7 @@ class WorkerProcess:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.deliver: Callable[[Stream, str], None] = lambda stream, text: None
+        self.on_end: Callable[[], None] = lambda: None
         self._pipes = (Pipe("stdout", self._deliver), Pipe("stderr", self._deliver))
         near, self._theirs = socket.socketpair()
         self._link = Link(near, self._accept, self._without_control)
@@ -208,6 +209,7 @@ class WorkerProcess:
         self._close()
         self._ended.set()
         self._messages.put_nowait(None)
+        self.on_end()
 
     def _let_go(self) -> None:
         """Of the worker's ends, which are its own by now."""

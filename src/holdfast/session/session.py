@@ -78,11 +78,11 @@ class Session:
         settings: Settings,
         workers: Workers | None = None,
     ) -> None:
-        named = name is not None
-        self.subject = _subject(name if named else f"session-{random_names.token_hex(4)}")
-        self.name = self.subject.name
         # A name of our own making is nobody else's: no store is opened to see.
-        self._fresh = fresh or not named
+        self._named = name is not None
+        self._fresh = fresh or not self._named
+        self.subject = _subject(name if self._named else f"session-{random_names.token_hex(4)}")
+        self.name = self.subject.name
         self._settings = settings
         self._history = History(self.subject, store, settings.keep)
         self._workers = workers or settings.launch
@@ -97,7 +97,8 @@ class Session:
     async def start(self) -> Self:
         """Start a worker with an empty namespace.
 
-        Raises UsageError when it runs already, and Conflict when the name has checkpoints.
+        Raises UsageError when it runs already, and Conflict when the name has checkpoints or
+        somebody else runs it.
         """
         async with self._driver.lock:
             if self.alive:
@@ -107,7 +108,13 @@ class Session:
                     f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
                 )
                 await asyncio.to_thread(self._history.check_free, self.subject, hint)
-            await self._driver.start()
+            if self._named:
+                await self._keeper.own()
+            try:
+                await self._driver.start()
+            except BaseException:
+                await self._keeper.disown()
+                raise
             self._history.line.at = None
         self._keeper.autosave.start()
         return self
@@ -123,6 +130,7 @@ class Session:
                 await self._keeper.finish()
         finally:
             await self._driver.shutdown()
+            await self._keeper.disown()
         await asyncio.to_thread(self._history.tidy)
         self._keeper.saving.check()
 
@@ -153,9 +161,11 @@ class Session:
         trust: bool = False,
         **options: Unpack[Options],
     ) -> Self:
-        """Go on from a session's last checkpoint, after a crash or a reboot. Raises NotFound."""
-        session = cls(_subject(name).name, store=store, **options)
-        return await session._begin_at(await asyncio.to_thread(session._history.head), trust)
+        """Go on from a session's last checkpoint, after a crash or a reboot.
+
+        Raises NotFound, and Conflict while somebody else runs it.
+        """
+        return await cls(_subject(name).name, store=store, **options)._begin_at_head(trust)
 
     @property
     def alive(self) -> bool:
@@ -319,10 +329,10 @@ class Session:
         self._driver.worker()  # raises UsageError when there is none
         self._keeper.saving.check()
         async with self._driver.lock:
-            first = await self._driver.to_the_end(self._keeper.freeze_as(other))
+            await self._driver.to_the_end(self._keeper.freeze_as(other))
         forked = type(self).__new__(type(self))
         forked._begin(other.name, self.store, True, self._settings, self._workers)
-        return await forked._begin_at(first, trust=False)
+        return await forked._begin_at_head()
 
     # -- looking -------------------------------------------------------------------------
 
@@ -358,13 +368,13 @@ class Session:
 
     # -- underneath ----------------------------------------------------------------------
 
-    async def _begin_at(self, checkpoint: Checkpoint, trust: bool) -> Self:
-        """Start with a checkpoint's namespace, and go on from there."""
+    async def _begin_at_head(self, trust: bool = False) -> Self:
         try:
             async with self._driver.lock:
-                await self._driver.to_the_end(self._keeper.begin_at(checkpoint, trust))
+                await self._driver.to_the_end(self._keeper.begin_at_head(trust))
         except BaseException:
             await self._driver.shutdown()
+            await self._keeper.disown()
             raise
         self._keeper.autosave.start()
         return self
