@@ -260,3 +260,24 @@ def test_a_parent_whose_bytes_are_gone_is_no_reason_to_lose_the_child(
     with open_store(place) as again:
         second = save(data, "pages", into=again)
         assert again.read(second, "part") == data
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_a_damaged_parent_has_is_not_referred_to_where_the_child_brings_it(
+    store: Store, save, place: Path, noise, split: Any
+) -> None:
+    """A page that happens to equal the damaged bytes is no less new, and its neighbours in the
+    same block cannot be read from the parent either."""
+    data = bytearray(noise(12 * BLOCK))
+    save(data, split)
+    (pack,) = place.glob("packs/*.pack")
+    stored = bytearray(pack.read_bytes())
+    at = stored.find(data[5 * BLOCK : 5 * BLOCK + 64])
+    assert at > 0
+    stored[at] ^= 1
+    pack.write_bytes(stored)
+    data[5 * BLOCK] ^= 1  # what is on the disk now
+    data[5 * BLOCK + 20 * PAGE] ^= 1
+    second = save(data, split)
+    with open_store(place) as again:
+        assert again.read(second, "part") == data

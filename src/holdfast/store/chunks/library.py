@@ -38,11 +38,11 @@ class Library:
 
     def get(self, chunk: bytes) -> Buffer:
         """The chunk's bytes, verified; another copy is tried when one is damaged."""
-        return self._first_good(chunk, verify=True)
+        return self._find_good(chunk)[1]
 
     def get_encoded(self, chunk: bytes) -> tuple[int, Buffer, Buffer]:
         """The chunk's codec, its stored form and its bytes, verified: for carrying it elsewhere."""
-        place, plain = self._find_good(chunk, verify=True)
+        place, plain = self._find_good(chunk)
         if place.codec == RAW:
             return RAW, plain, plain
         return place.codec, self.backend.read(place.volume, place.offset, place.stored), plain
@@ -51,10 +51,6 @@ class Library:
         """The chunk's length, as it is said to be; None when it is not there."""
         places = self.index.find(chunk)
         return places[0].plain if places else None
-
-    def get_unverified(self, chunk: bytes) -> Buffer:
-        """For callers that check a hash over the result themselves."""
-        return self._first_good(chunk, verify=False)
 
     def get_shared(self, chunk: bytes) -> Buffer:
         """Like `get`, for chunks that several neighbours need: the last ones are kept."""
@@ -82,15 +78,12 @@ class Library:
         stored = self.backend.read(place.volume, place.offset, place.stored)
         return decode(stored, place.codec, place.plain)
 
-    def _first_good(self, chunk: bytes, *, verify: bool) -> Buffer:
-        return self._find_good(chunk, verify=verify)[1]
-
-    def _find_good(self, chunk: bytes, *, verify: bool) -> tuple[Location, Buffer]:
+    def _find_good(self, chunk: bytes) -> tuple[Location, Buffer]:
         failure: HoldfastError | None = None
         for place in self.index.find(chunk):
             try:
                 plain = self.read(place)
-                if not verify or chunk_id(plain) == chunk:
+                if chunk_id(plain) == chunk:
                     return place, plain
                 failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
             except (Corrupt, NotFound) as error:

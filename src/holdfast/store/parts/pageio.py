@@ -75,11 +75,11 @@ class PageReader:
             raise Corrupt(f"block {block} of part {self.part.name!r} does not match its checksum")
         return pages.data
 
-    def peek(self, block: int) -> Bytes:
-        """The block as it is stored, padded to its full size, to compare with and not to keep."""
+    def padded(self, block: int) -> Bytes:
+        """The block padded with zeros to its full size; raises Corrupt."""
         whole = self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS)
         if whole is not None and self.block_size(block) == BLOCK:
-            return np.frombuffer(self._library.get_unverified(whole), dtype=np.uint8)
+            return np.frombuffer(self._library.get(whole), dtype=np.uint8)
         return self.assemble(block)
 
     def assemble(self, block: int) -> Bytes:
@@ -182,7 +182,7 @@ class PageWriter:
         if base.run_count(block) > _MAX_RUNS:
             return None
         try:
-            before = base.peek(block)
+            before = base.padded(block)
         except Corrupt:
             return None  # a damaged parent is no reason to lose the child
         now = _padded(data, pages)
