@@ -67,3 +67,29 @@ def test_a_checkpoint_of_an_unknown_key(
         assert run(*command, "--trust").code == 0, command
     run("key", "import", str(tmp_path / "their.key"))
     assert run("fork", ids[0], "another").code == 0
+
+
+def test_prune_refuses_a_damaged_log_until_the_loss_is_accepted(
+    run: Run, holdfast_home: Path
+) -> None:
+    with open_store() as store:
+        for number in range(3):
+            with store.draft("state/x", reason=f"number {number}") as draft:
+                draft.put("bytes", b"%d" % number)
+                draft.commit()
+    (log,) = (holdfast_home / "store").rglob("*.log")
+    content = bytearray(log.read_bytes())
+    content[content.find(b"number 1")] ^= 1
+    log.write_bytes(content)
+    assert "needs --accept-loss" in run("prune", "--keep-last", "1", "--dry-run").out
+    refused = run("prune", "--keep-last", "1")
+    assert refused.code == 6
+    assert "nothing was removed" in refused.err
+    assert "--accept-loss" in refused.err
+    assert len(run("list", "--json").json["checkpoints"]) == 2
+    accepted = run("prune", "--keep-last", "5", "--accept-loss", "--json")
+    assert accepted.code == 0
+    assert accepted.json["problems"]
+    assert run("verify", "--deep").code == 0
+    assert run("prune", "--keep-last", "1").code == 0
+    assert len(run("list", "--json").json["checkpoints"]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,13 +24,34 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
     """A small file system of one's own."""
     place = tmp_path / "mount"
 
-    def make(options: str) -> Path:
+    def make(options: str, kind: str = "tmpfs") -> Path:
         place.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(place)], check=True)
+        if kind == "tmpfs":
+            command = ["mount", "-t", "tmpfs", "-o", options, "none"]
+        else:
+            image = tmp_path / "image"
+            image.touch()
+            os.truncate(image, int(options) * MB)
+            subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+            command = ["mount", "-o", "loop", str(image)]
+        subprocess.run([*command, str(place)], check=True)
         return place
 
     yield make
     subprocess.run(["umount", str(place)], check=True)
+
+
+def fill_up(folder: Path) -> Path:
+    """Take every single block that is left."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (MB, 65536, 4096, 1024, 1):
+            try:
+                while file.write(bytes(size)) == size:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                assert error.errno == errno.ENOSPC  # noqa: PT017
+    return filler
 
 
 def commit(store: Store, data: bytes, split: str = "whole") -> Checkpoint:
@@ -147,6 +169,63 @@ def test_prune_makes_room_on_a_disk_that_is_nearly_full(mount: Mount, noise) -> 
         made = made[2:]
         made.append((commit(store, noise(3 * MB, 9)), noise(3 * MB, 9)))
     check(place, made)
+
+
+def crowd(store: Store) -> None:
+    """So many small ones that dropping them does not fit into what is left of a block."""
+    for i in range(260):
+        commit(store, b"%d" % i)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("tmpfs", "size=16m"), ("ext4", "16")])
+def test_prune_makes_room_where_there_is_none_at_all(mount: Mount, noise, kind, size) -> None:
+    """A store keeps a little in reserve for the entries that let space be freed."""
+    folder = mount(size, kind)
+    place = folder / "store"
+    for turn in range(2):
+        with open_store(place) as store:
+            commit(store, noise(3 * MB, turn))
+            crowd(store)
+            kept = noise(3 * MB, turn + 10)
+            made = [(commit(store, kept), kept)]
+        filler = fill_up(folder)
+        with open_store(place) as store:
+            with pytest.raises(StorageFull):
+                commit(store, noise(3 * MB, 9))
+            with pytest.raises(StorageFull):  # also one that would fit into the reserve
+                commit(store, noise(20_000, 9))
+            assert store.prune(Last(1)).reclaimed_bytes > 2.9 * MB
+            assert (place / "reserve").stat().st_size > 0  # for the next time
+            check(place, made)
+        filler.unlink()
+
+
+def test_a_log_can_be_folded_where_there_is_no_room_at_all(mount: Mount, noise) -> None:
+    folder = mount("size=8m")
+    place = folder / "store"
+    with open_store(place) as store:
+        made = [(commit(store, noise(9000, i)), noise(9000, i)) for i in range(100)]
+        fill_up(folder)
+        assert store.prune(Last(2)).reclaimed_bytes > 800_000
+        made = [*made[-2:], (commit(store, noise(9000, 200)), noise(9000, 200))]
+    check(place, made)
+
+
+def test_a_reserve_that_somebody_deleted_is_kept_again(mount: Mount, noise) -> None:
+    folder = mount("size=16m")
+    place = folder / "store"
+    with open_store(place) as store:
+        commit(store, noise(3 * MB))
+        crowd(store)
+        (place / "reserve").unlink()
+        filler = fill_up(folder)
+        with pytest.raises(StorageFull) as caught:
+            store.prune(Last(1))
+        assert caught.value.hint
+        filler.unlink()
+        commit(store, b"makes another one")
+        fill_up(folder)
+        assert store.prune(Last(1)).reclaimed_bytes > 2.9 * MB
 
 
 def test_prune_that_has_no_room_to_move_things(mount: Mount, noise) -> None:

@@ -20,6 +20,9 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.collect import _Collector, _condemn
+from holdfast.store.doubts import Doubts
+from holdfast.store.keys import load_keyring
+from holdfast.store.log.frames import Frame, Signed
 from holdfast.store.opening import open_store
 from holdfast.store.retention import Last, Policy
 from holdfast.store.store import Store
@@ -139,7 +142,7 @@ def test_a_stream_goes_on_while_the_log_is_folded_under_it(pair: Pair) -> None:
 
 def snapshot(store: Store) -> None:
     """What a collector writes last, with whatever others committed since it began a segment."""
-    _Collector(store._ledger)._snapshot()
+    _Collector(store._ledger, Doubts())._snapshot()
 
 
 def test_chunks_are_found_in_a_segment_that_a_snapshot_covers(pair: Pair) -> None:
@@ -294,6 +297,45 @@ def test_whoever_keeps_the_lock_is_named(tmp_path: Path) -> None:
     with holder._log._locked(), pytest.raises(Conflict, match=str(os.getpid())) as caught:
         impatient.seal()
     assert caught.value.hint
+
+
+class Interrupted(LocalBackend):
+    """Something else happens just before an entry is appended."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.meanwhile: list[Callable[[], object]] = []
+
+    def append(self, signed: Signed) -> Frame:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return super().append(signed)
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+def test_a_head_never_points_to_what_was_deleted(tmp_path: Path, moment: int) -> None:
+    """Somebody restores the doomed one, before and after the head was moved off it."""
+    backend = Interrupted(tmp_path / "store")
+    ours, theirs = Store(backend, load_keyring()), open_store(tmp_path / "store")
+    made = [save(ours, "state/x", b"%d" % i) for i in range(3)]
+    backend.meanwhile = [lambda: None] * moment + [lambda: theirs.restore(made[1])]
+    ours.delete(made[1], made[2])
+    for store in (ours, theirs, anew(ours)):
+        assert [one.id for one in store.list("state/x")] == [made[0].id]
+        assert store.head("state/x") == made[0]
+        assert save(store, "state/y", b"y").id
+
+
+def test_two_who_delete_leave_a_head_that_exists(tmp_path: Path) -> None:
+    """The one moves the head to what the other is about to drop."""
+    backend = Interrupted(tmp_path / "store")
+    ours, theirs = Store(backend, load_keyring()), open_store(tmp_path / "store")
+    made = [save(ours, "state/x", b"%d" % i) for i in range(3)]
+    backend.meanwhile = [lambda: theirs.delete(made[2])]
+    ours.delete(made[1])
+    for store in (ours, theirs, anew(ours)):
+        assert store.head("state/x") == made[0]
+        assert [one.id for one in store.list("state/x")] == [made[0].id]
 
 
 def test_a_pin_that_comes_before_the_drop_counts(tmp_path: Path) -> None:

@@ -44,6 +44,11 @@ _COUNT = Number(1)
     "--subject", shell_complete=complete_subject, metavar="SUBJECT", help="Only this subject."
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on although the log is damaged, and give up what it can no longer say.",
+)
 @click.pass_obj
 def command(
     invocation: Invocation,
@@ -61,12 +66,16 @@ def command(
     max_bytes: int | None,
     subject: str | None,
     dry_run: bool,
+    accept_loss: bool,
 ) -> None:
     """Remove the checkpoints that no policy keeps, and free their bytes.
 
     A checkpoint stays when any of the --keep policies wants it, within --max-bytes when that is
     given. The newest of each subject, its head and what is pinned always stay. Without a policy,
     the last 50 of each subject and everything tagged stay.
+
+    While the log is damaged nothing is removed: what cannot be read may have been a pin, or have
+    named bytes that now seem to belong to nobody.
     """
     from holdfast.store import retention
 
@@ -90,7 +99,7 @@ def command(
         only = find_subject(store, subject) if subject else None
         if by is not None:
             _check_scores(store, only, by)
-        report = store.prune(keep=keep, subject=only, dry_run=dry_run)
+        report = store.prune(keep=keep, subject=only, dry_run=dry_run, accept_loss=accept_loss)
     invocation.show(_shape(report), lambda: _page(report, stored=max_bytes is not None))
 
 
@@ -162,6 +171,7 @@ def _shape(report: PruneReport) -> dict[str, object]:
         "kept": [{"checkpoint": shapes.checkpoint(each), "why": why} for each, why in report.kept],
         "reclaimed_bytes": report.reclaimed_bytes,
         "pending_bytes": report.pending_bytes,
+        "problems": [str(problem) for problem in report.problems],
     }
 
 
@@ -205,4 +215,7 @@ def _page(report: PruneReport, stored: bool) -> str:
         f"{count(len(report.removed), 'checkpoint')} {would}removed, {len(report.kept)} kept;"
         f" {size(report.reclaimed_bytes)} {would}reclaimed{pending}"
     )
+    if report.problems:
+        what = "needs --accept-loss" if report.dry_run else "what it said there was given up"
+        summary += f"\nthe log is damaged ({report.problems[0]}): {what}"
     return f"{plan}\n{summary}" if rows else summary

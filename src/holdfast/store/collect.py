@@ -15,11 +15,13 @@ from datetime import datetime
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound
+from holdfast.model.report import Problem
 from holdfast.store import retention
 from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.packs import PackWriter
+from holdfast.store.doubts import Doubts, damaged
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import (
@@ -60,6 +62,7 @@ class PruneReport:
     reclaimed_bytes: int
     pending_bytes: int
     dry_run: bool = False
+    problems: tuple[Problem, ...] = ()  # of the log; while it has any, nothing is removed
 
 
 def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
@@ -78,7 +81,7 @@ def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: date
     return PrunePlan(tuple(kept), tuple(removed))
 
 
-def estimate(ledger: Ledger, decided: PrunePlan) -> PruneReport:
+def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
     """What executing the plan would free at least, without touching anything."""
     now = ledger.catalogue
     gone = {one.id for one in decided.removed}
@@ -96,12 +99,14 @@ def estimate(ledger: Ledger, decided: PrunePlan) -> PruneReport:
         reclaimed_bytes=sum(volume.size for volume in unneeded),
         pending_bytes=0,
         dry_run=True,
+        problems=doubts.problems,
     )
 
 
-def execute(ledger: Ledger, decided: PrunePlan) -> PruneReport:
-    """Free what is dead, move what is alive out of what is mostly dead, fold the log."""
-    collector = _Collector(ledger)
+def execute(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
+    """Free what is dead, move what is alive out of what is mostly dead, fold the log. What the
+    doubts are about is given up: whoever does not want that has asked them before."""
+    collector = _Collector(ledger, doubts)
     # What is dead goes first, so that a full disk has room for what is moved.
     collector.condemn_dead()
     reclaimed, _ = collector.delete()
@@ -112,12 +117,14 @@ def execute(ledger: Ledger, decided: PrunePlan) -> PruneReport:
         removed=decided.removed,
         reclaimed_bytes=max(0, reclaimed + more - collector.rewritten_bytes),
         pending_bytes=pending,
+        problems=doubts.problems,
     )
 
 
 class _Collector:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, doubts: Doubts) -> None:
         self._ledger = ledger
+        self._doubts = doubts
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
         self.rewritten_bytes = 0
 
@@ -155,6 +162,8 @@ class _Collector:
         volumes = ledger.backend.volumes()
         alive = ledger.backend.active_nonces()
         now = ledger.refresh()
+        if len(now.problems) > len(self._doubts.problems):
+            raise damaged(now.problems)  # it came while we were at it
         live, seq = now.live_volumes(), now.seq
         ledger.backend.settle()
         oldest = ledger.backend.oldest_hold()
@@ -168,7 +177,9 @@ class _Collector:
                     freed += ledger.backend.delete(volume.name)
                 else:
                     pending += volume.size
-            elif volume.name not in now.named and volume.name[:8] not in alive:
+            elif volume.name in now.named or self._doubts.spare_unnamed:
+                continue
+            elif volume.name[:8] not in alive:
                 freed += ledger.backend.delete(volume.name)  # its writer died before committing
         # A writer may refer to any segment that is not condemned, so only those can go. Those
         # that are not listed now begin behind `seq`.
@@ -202,7 +213,8 @@ class _Collector:
         """Close the log's current segment when the log has grown long; returns all closed ones."""
         ledger = self._ledger
         logs = [v for v in ledger.backend.volumes() if not v.is_pack]
-        if not self._is_worth_folding(sum(v.size for v in logs)):
+        # Folding leaves out what cannot be read, too.
+        if not self._doubts.problems and not self._is_worth_folding(sum(v.size for v in logs)):
             return []
         try:
             return ledger.backend.seal()

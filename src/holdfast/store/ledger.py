@@ -16,7 +16,7 @@ from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.library import Library
 from holdfast.store.keys import Keyring
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
-from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry
+from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry, frees_space
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
 from holdfast.store.parts.recall import Recall
@@ -68,7 +68,14 @@ class Ledger:
                 header = encode_entry(entry)
                 seq = now.seq + 1
                 key_id, mac = self.keyring.sign(signed_message(seq, header))
-                signed = Signed(seq=seq, key_id=key_id, mac=mac, header=header, body=body)
+                signed = Signed(
+                    seq=seq,
+                    key_id=key_id,
+                    mac=mac,
+                    header=header,
+                    body=body,
+                    frees=frees_space(entry),
+                )
                 try:
                     frame = self.backend.append(signed)
                 except Behind:

@@ -24,7 +24,7 @@ from holdfast.model.errors import (
 from holdfast.model.owner import Owner
 from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.store import collect, comparison, references, retention, usage, verifying
+from holdfast.store import collect, comparison, doubts, references, retention, usage, verifying
 from holdfast.store.backends.contract import Backend
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
@@ -512,13 +512,21 @@ class Store:
         subject: Subject | str | None = None,
         *,
         dry_run: bool = False,
+        accept_loss: bool = False,
     ) -> collect.PruneReport:
-        """Apply a retention policy to each subject, then give back the space nothing needs."""
+        """Apply a retention policy to each subject, then give back the space nothing needs.
+
+        Raises Corrupt when the log is damaged: what cannot be read may have been a pin, or have
+        named what now seems to be dead. `accept_loss` gives that up and folds the damage away.
+        """
         only = None if subject is None else str(_subject(subject))
         policy = keep or retention.DEFAULT
-        plan = collect.plan(self._ledger.refresh(), policy, only, moment.now())
+        found = doubts.look(self._ledger)
+        plan = collect.plan(self._ledger.catalogue, policy, only, moment.now())
         if dry_run:
-            return collect.estimate(self._ledger, plan)
+            return collect.estimate(self._ledger, plan, found)
+        if not accept_loss:
+            found.refuse()
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             # Decided anew on each try: a pin or a restore that came first counts.
@@ -529,38 +537,30 @@ class Store:
 
         if plan.removed:
             self._ledger.append(build)
-        return collect.execute(self._ledger, plan)
+        return collect.execute(self._ledger, plan, found)
 
     def _drop(self, doomed: set[bytes], fences: Mapping[str, int]) -> None:
-        for name, fence in fences.items():
-            self._move_head_off(name, doomed, fence)
-
         def build(now: Catalogue) -> tuple[Entry, bytes]:
-            for name, fence in fences.items():
-                now.check_right(name, fence)
+            # No head may point to what is gone. It is seen to here, one entry at a time, because
+            # others move heads and drop checkpoints, too.
+            for subject, fence in fences.items():
+                now.check_right(subject, fence)
+                if (head := now.heads.get(subject)) in doomed:
+                    move = Move(
+                        subject=subject,
+                        before=head,
+                        after=references.nearest_left(now, subject, doomed),
+                        verb="delete",
+                        time=_tick(now),
+                        fence=fence,
+                    )
+                    return move, b""
             still = tuple(one for one in sorted(doomed) if one in now.records)
             return Drop(ids=still, time=_tick(now)), b""
 
-        self._ledger.append(build)
-
-    def _move_head_off(self, subject: str, doomed: set[bytes], fence: int) -> None:
-        head = self._ledger.catalogue.heads.get(subject)
-        if head not in doomed:
-            return
-
-        def build(now: Catalogue) -> tuple[Entry, bytes]:
-            now.check_right(subject, fence)
-            move = Move(
-                subject=subject,
-                before=now.heads.get(subject),
-                after=references.nearest_left(now, subject, doomed),
-                verb="delete",
-                time=_tick(now),
-                fence=fence,
-            )
-            return move, b""
-
-        self._ledger.append(build)
+        now = self._ledger.catalogue
+        while any(one in now.records for one in doomed):
+            now = self._ledger.append(build)
 
     # -- carrying elsewhere
 

@@ -14,6 +14,8 @@ import pytest
 
 from holdfast.model.errors import Corrupt
 from holdfast.store import Store, open_store
+from holdfast.store.backends.local import LocalBackend
+from holdfast.store.keys import load_keyring
 
 PAGE = 4096
 SIZE = 3_000_000
@@ -149,6 +151,24 @@ def test_a_missing_pack_is_said(store: Store, save, noise, place: Path) -> None:
         with pytest.raises(Corrupt, match="missing"):
             again.read(checkpoint, "part")
         assert not again.verify().ok
+    assert not list(place.glob("holds/*"))
+
+
+class Vanishing(LocalBackend):
+    """A store in which a pack goes as soon as somebody wants to map it."""
+
+    def path(self, volume: bytes) -> Path | None:
+        found = super().path(volume)
+        if found is not None and volume in self._files:  # its table was read before
+            found.unlink()
+        return found
+
+
+def test_a_pack_that_goes_while_it_is_mapped_is_said(place: Path, store, save, noise) -> None:
+    saved = save(noise(2_000_000), "segment")
+    with pytest.raises(Corrupt, match="deleted") as caught:
+        Store(Vanishing(place), load_keyring()).map(saved, "part")
+    assert "again" in (caught.value.hint or "")
     assert not list(place.glob("holds/*"))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast.model.errors import LeaseLost, from_os_error
 from holdfast.store.backends.contract import Pulse
+from holdfast.store.backends.files import open_file
 from holdfast.store.backends.holds import locked_file
 
 NONCE_SIZE = 16
@@ -66,7 +67,7 @@ class LocalBeat:
 def pulse(path: Path) -> Pulse | None:
     """What a sign of life says; that of the dead is removed."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except FileNotFoundError:
         return None
     try:

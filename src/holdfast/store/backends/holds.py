@@ -73,10 +73,12 @@ class ReaderHold:
 def living(folder: Path) -> list[tuple[int, bytes]]:
     """Number and nonce of each hold whose owner lives; the others are removed."""
     alive = []
-    for name in os.listdir(folder):
-        match = _NAME.fullmatch(name)
-        if match and _is_locked(folder / name) and not match[1]:
-            alive.append((int(match[2], 16), bytes.fromhex(match[3])))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            # What is no file is nobody's hold, and not ours to remove.
+            if match and entry.is_file() and _is_locked(folder / entry.name) and not match[1]:
+                alive.append((int(match[2], 16), bytes.fromhex(match[3])))
     return alive
 
 

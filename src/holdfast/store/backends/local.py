@@ -27,10 +27,12 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
-from holdfast.store.backends import beats, holds, mounts
+from holdfast.store.backends import beats, holds, mounts, reserve
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.disk import Disk
-from holdfast.store.backends.segments import PATIENCE, LocalLog, write_all
+from holdfast.store.backends.files import open_file, write_all
+from holdfast.store.backends.reserve import Reserve
+from holdfast.store.backends.segments import PATIENCE, LocalLog
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 MARKER = "holdfast.json"
@@ -109,6 +111,7 @@ class LocalBackend:
                     f"there is no store at {root}", hint="check HOLDFAST_STORE or --store"
                 )
             self._create()
+        self._reserve = Reserve(root)
         self.store_id = self._read_marker()
         self._make_missing_folders()
         self._log = LocalLog(root / "log", root / "tmp", self.disk, patience)
@@ -129,7 +132,14 @@ class LocalBackend:
 
     def append(self, signed: Signed) -> Frame:
         with self._lock, _Saying("writing the log"):
-            return self._log.append(signed)
+            if not signed.frees:
+                self._reserve.keep()
+            try:
+                return self._log.append(signed)
+            except StorageFull:
+                if signed.frees and self._reserve.release():
+                    return self._log.append(signed)
+                raise
 
     def seal(self) -> list[bytes]:
         with self._lock, _Saying("writing the log"):
@@ -148,7 +158,10 @@ class LocalBackend:
         if oldest is not None and oldest < before:
             return 0
         with self._lock, _Saying("trimming the log"):
-            return self._log.trim(before, needed)
+            freed = self._log.trim(before, needed)
+            if freed:
+                self._reserve.keep()
+            return freed
 
     # -- volumes
 
@@ -161,7 +174,9 @@ class LocalBackend:
                         name = bytes.fromhex(match[1])
                         # A collector may delete a file between listing and looking.
                         with suppress(FileNotFoundError):
-                            found.append(VolumeInfo(name, entry.stat().st_size, True))
+                            # Whoever reads what is no file is told so.
+                            size = entry.stat().st_size if entry.is_file() else 0
+                            found.append(VolumeInfo(name, size, True))
             for file in self._log.files():
                 if not file.is_snapshot:
                     self._paths[file.name] = file.path
@@ -204,8 +219,11 @@ class LocalBackend:
             if fd is not None:
                 os.close(fd)
         try:
+            if not path.is_file():
+                return 0  # gone, or nothing of ours
             size = path.stat().st_size
             path.unlink()
+            self._reserve.keep()
         except FileNotFoundError:
             return 0
         except OSError as error:
@@ -264,13 +282,14 @@ class LocalBackend:
         with _Saying("sweeping the store"):
             for path in (self.root / "tmp").iterdir():
                 match = _TMP.fullmatch(path.name)
-                if match and bytes.fromhex(match[1]) not in alive and _is_old(path):
+                left = match and bytes.fromhex(match[1]) not in alive
+                if left and path.is_file() and _is_old(path):
                     path.unlink(missing_ok=True)
 
     def _sweep_leases(self) -> None:
         with _Saying("sweeping the store"):
             for path in (self.root / "leases").iterdir():
-                if _BEAT.fullmatch(path.name) and _is_old(path):
+                if _BEAT.fullmatch(path.name) and path.is_file() and _is_old(path):
                     beats.pulse(path)
 
     def _open(self, volume: bytes) -> int:
@@ -286,7 +305,7 @@ class LocalBackend:
                 if path is None:
                     raise NotFound(f"volume {volume.hex()} is not in this store")
                 try:
-                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    fd = open_file(path)
                 except OSError as error:
                     raise from_os_error(error, "opening a volume") from error
                 self._files[volume] = fd
@@ -341,7 +360,7 @@ class LocalBackend:
             )
         if self.root.is_dir():
             # The marker is there when another process makes the same store at this moment.
-            expected = {*_FOLDERS, MARKER}
+            expected = {*_FOLDERS, MARKER, reserve.NAME}
             strange = sorted(p.name for p in self.root.iterdir() if p.name not in expected)
             if strange:
                 raise Denied(
@@ -372,7 +391,8 @@ class LocalBackend:
     def _read_marker(self) -> str:
         path = self.root / MARKER
         try:
-            data = path.read_bytes()
+            with open(open_file(path), "rb") as file:
+                data = file.read()
             if path.stat().st_nlink > 1:
                 # Its maker has not finished, or never will: see to it that the name lasts.
                 self.disk.sync_directory(self.root, "marker name")

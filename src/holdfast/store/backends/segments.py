@@ -17,6 +17,7 @@ from pathlib import Path
 from holdfast.model.errors import Conflict, Corrupt, from_os_error
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.disk import Disk, Sync
+from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.log import frames as framing
 from holdfast.store.log.entries import Upto, decode_entry
 from holdfast.store.log.frames import Damage, Frame, Signed
@@ -24,7 +25,6 @@ from holdfast.store.log.frames import Damage, Frame, Signed
 SEGMENT_LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
 _TICK = 50_000_000  # ns; file systems tell times apart that are further apart than this
-_REMAINS = 8  # bytes left of an entry that failed; too few for a frame
 _FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
 
 
@@ -66,17 +66,21 @@ class LocalLog:
         self._mutex = threading.Lock()
 
     def files(self) -> list[LogFile]:
-        found = []
         self._names = self._folder.stat().st_mtime_ns, time.time_ns()
-        for name in os.listdir(self._folder):
-            if match := _FILE.fullmatch(name):
-                path = self._folder / name
-                is_snapshot = match[3] == "snap"
-                found.append(LogFile(int(match[1], 16), path, bytes.fromhex(match[2]), is_snapshot))
+        found = sorted(file for file, is_file in self._listed() if is_file)
         segments = [file for file in found if not file.is_snapshot]
         last = max((file.seq for file in segments), default=0)
         self._newest = [file.path for file in segments if file.seq == last]
-        return sorted(found)
+        return found
+
+    def _listed(self) -> Iterator[tuple[LogFile, bool]]:
+        """All that has a name such as the log's files have, and whether it is a file."""
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if match := _FILE.fullmatch(entry.name):
+                    seq, name = int(match[1], 16), bytes.fromhex(match[2])
+                    path = self._folder / entry.name
+                    yield LogFile(seq, path, name, match[3] == "snap"), entry.is_file()
 
     def entries(self, after: int) -> Tail:
         for _ in range(10):
@@ -115,6 +119,11 @@ class LocalLog:
         damage: list[Damage] = []
         with self._locked(reading=True):
             files = self.files()
+            damage += [
+                Damage(file.path.name, 0, 0, False, "this is not a file")
+                for file, is_file in self._listed()
+                if not is_file
+            ]
             segments = [file for file in files if not file.is_snapshot]
             for file in files:
                 frames, bad, end = self._read(file, 0)
@@ -125,6 +134,8 @@ class LocalLog:
                 )
                 if file.is_snapshot and not bad and not _is_complete(frames):
                     damage.append(Damage(file.path.name, end, 0, False, "entries are missing"))
+                # What follows the last entry of all may be damaged, or never have been finished.
+                newest = not file.is_snapshot and file == segments[-1]
                 for found in bad:
                     remains = found.torn and continued
                     what = found.what or (
@@ -132,9 +143,12 @@ class LocalLog:
                         if remains
                         else "an entry that does not match its checksum"
                     )
-                    if found.torn and not remains:
+                    unsettled = found.torn and newest and not remains
+                    if unsettled:
                         what += f" (number {last + 1}; an interrupted append looks the same)"
-                    damage.append(Damage(found.file, found.offset, found.size, remains, what))
+                    damage.append(
+                        Damage(found.file, found.offset, found.size, remains, what, unsettled)
+                    )
         return damage
 
     def seal(self) -> list[bytes]:
@@ -265,7 +279,7 @@ class LocalLog:
 
     def _read(self, file: LogFile, start: int) -> tuple[list[Frame], list[Damage], int]:
         damage: list[Damage] = []
-        with open(file.path, "rb") as stream:
+        with open(open_file(file.path), "rb") as stream:
             if start == 0:
                 head = stream.read(framing.FILE_HEAD_SIZE)
                 try:
@@ -340,7 +354,7 @@ class LocalLog:
         newest = max((file.seq for file in segments), default=0)
         for file in segments:
             if file.seq == newest or file.path == self._position.path:
-                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+                fd = open_file(file.path)
                 try:
                     self._disk.sync_file(fd, "log tail")
                 finally:
@@ -362,7 +376,7 @@ class LocalLog:
             raise from_os_error(error, "writing the log") from error
 
     def _write(self, path: Path, offset: int, data: bytes) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_WRONLY)
         try:
             if offset == framing.FILE_HEAD_SIZE:
                 # The first entry makes the segment's name matter, whoever gave it that name. Not
@@ -374,7 +388,7 @@ class LocalLog:
             # Nobody was told of this entry, but somebody may have read it. So its place is never
             # used again, which makes the file shorter than what they have read of it, for good.
             self._sealed.add(path)
-            os.ftruncate(fd, min(os.fstat(fd).st_size, offset + _REMAINS))
+            os.ftruncate(fd, min(os.fstat(fd).st_size, offset + framing.REMAINS))
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise
@@ -404,14 +418,6 @@ def _is_complete(frames: list[Frame]) -> bool:
     """Whether a snapshot has as many entries as its first one says."""
     first = decode_entry(frames[0].header) if frames else None
     return isinstance(first, Upto) and first.count == len(frames) - 1
-
-
-def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write everything at an offset; the kernel may take it in several bites."""
-    view = memoryview(data).cast("B")
-    while len(view):
-        written = os.pwrite(fd, view, offset)
-        view, offset = view[written:], offset + written
 
 
 def _was_cut(position: _Position) -> bool:

@@ -163,6 +163,16 @@ def decode_entry(header: bytes) -> Entry:
     return entry
 
 
+def frees_space(entry: Entry) -> bool:
+    """Whether space can be given back because of this entry."""
+    match entry:
+        case Drop() | Condemn() | Relocate():
+            return True
+        case Move():
+            return entry.verb == "delete"
+    return False
+
+
 def _fits(entry: Entry) -> bool:
     """Whether ids and lists of names have the lengths that they must have."""
     match entry:

@@ -23,6 +23,7 @@ FRAME_HEAD_SIZE = _HEAD.size + _CHECKSUM_SIZE
 MAX_HEADER = 64 * 1024 * 1024
 _MAX_BODY = 64 * 1024 * 1024
 _ALIGN = 8
+REMAINS = 8  # bytes left of an entry that could not be written; too few for a frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Signed:
     mac: bytes
     header: bytes
     body: bytes = b""
+    frees: bool = False  # lets space be freed, so it may use what is kept for a full disk
 
     def message(self) -> bytes:
         return signed_message(self.seq, self.header)
@@ -64,6 +66,7 @@ class Damage:
     size: int
     torn: bool  # at the end of the file, as an interrupted append leaves it
     what: str = ""
+    unsettled: bool = False  # at the end of the log: damage, or an interrupted append
 
 
 @dataclass(frozen=True, slots=True)

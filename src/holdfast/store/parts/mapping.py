@@ -15,8 +15,9 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.model.errors import Corrupt, HoldfastError
+from holdfast.model.errors import Corrupt, HoldfastError, from_os_error
 from holdfast.store.backends.contract import Hold
+from holdfast.store.backends.files import open_file
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Location, chunk_id
 from holdfast.store.chunks.index import Places
@@ -216,7 +217,16 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
     anchor = ctypes.c_char.from_buffer(region)
     address = ctypes.addressof(anchor)
     del anchor
-    fd = os.open(run.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = open_file(run.path)
+    except FileNotFoundError:
+        # Without a hold (where none may be taken) a collector need not wait for us.
+        raise Corrupt(
+            f"{run.path.name} was deleted while it was being mapped",
+            hint="try again: what it held may have been moved",
+        ) from None
+    except OSError as error:
+        raise from_os_error(error, "mapping a part") from error
     try:
         found = _libc.mmap(
             address + run.start,

@@ -1,0 +1,51 @@
+"""Files: what is opened must be one. A pipe in its place would keep a reader waiting for ever."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from holdfast.model.errors import Corrupt
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+}
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file; raises Corrupt for anything else, and OSError."""
+    try:
+        # Opening a pipe waits for its other end, and opening a device may do anything.
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind == stat.S_IFREG:
+            fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+            kind = stat.S_IFMT(os.fstat(fd).st_mode)
+            if kind == stat.S_IFREG:
+                return fd
+            os.close(fd)
+    except FileNotFoundError:
+        if not path.is_symlink():
+            raise
+        raise _not_a_file(path, "a link to nothing") from None
+    raise _not_a_file(path, _KINDS.get(kind, "something else"))
+
+
+def _not_a_file(path: Path, what: str) -> Corrupt:
+    return Corrupt(
+        f"{path.parent.name}/{path.name} is {what}, not a file",
+        where=path.name,
+        hint="move it away; nothing that Holdfast makes is one",
+    )
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write everything at an offset; the kernel may take it in several bites."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written

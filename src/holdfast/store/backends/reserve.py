@@ -1,0 +1,53 @@
+"""The reserve: a little space that a store keeps for itself, so that even on a disk without a
+single free block it can be recorded that something is to go. It holds nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+NAME = "reserve"
+SIZE = 64 * 1024  # an entry that drops thousands of checkpoints, and the ones after it
+
+# Whoever may not write, or has no room, goes on without a reserve.
+_TOLERATED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)
+
+
+class Reserve:
+    """The file that takes the space."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / NAME
+        self._tmp = root / "tmp"
+
+    def keep(self) -> None:
+        """See to it that there is one."""
+        if self._path.exists():
+            return
+        try:
+            self._make()
+        except OSError as error:
+            if error.errno not in _TOLERATED:
+                raise
+
+    def release(self) -> bool:
+        """Give the space to whoever writes next; False when there was none."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _make(self) -> None:
+        draft = self._tmp / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, SIZE)
+            draft.rename(self._path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
