@@ -18,7 +18,6 @@ from holdfast.model.errors import Corrupt, NotFound
 from holdfast.model.report import Problem
 from holdfast.store import retention
 from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
-from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.packs import PackWriter
 from holdfast.store.doubts import Doubts, damaged
@@ -126,14 +125,28 @@ class _Collector:
         self._ledger = ledger
         self._doubts = doubts
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
+        self._abandoned: set[bytes] = set()  # packs of which nobody but their dead writers knew
         self.rewritten_bytes = 0
 
     def condemn_dead(self) -> None:
-        """Condemn the packs that no checkpoint needs."""
+        """Condemn the packs that no checkpoint needs, and those that dead writers left."""
+        # In this order: a pack that is listed belongs to a writer that holds or has committed.
+        packs = self._packs()
+        alive = tuple(self._ledger.backend.active_nonces())
         now = self._ledger.refresh()
-        doomed = [name for name in self._dead_packs(now) if name not in now.condemned]
-        if doomed:
-            self._ledger.append(lambda now: _condemn(doomed, now))
+        dead = set(self._dead_packs(now)) - now.condemned.keys()
+        left = {v.name for v in packs if not v.name.startswith(alive)} - now.condemned.keys()
+        if self._doubts.spare_unnamed:
+            left = set()
+        self._abandoned = left - now.named
+        if dead or self._abandoned:
+
+            def build(now: Catalogue) -> tuple[Entry, bytes]:
+                # Whoever was taken for dead, but has committed, is left alone.
+                self._abandoned = left - now.named
+                return _condemn(sorted(dead | self._abandoned), now)
+
+            self._ledger.append(build)
 
     def move_survivors(self) -> None:
         """Condemn dead and mostly dead volumes, and give their live chunks a new home."""
@@ -157,10 +170,9 @@ class _Collector:
     def delete(self) -> tuple[int, int]:
         """Delete what nobody can need any more; returns bytes freed and bytes still waiting."""
         ledger = self._ledger
-        # In this order: a pack that is listed belongs to a writer that holds or has committed; and
-        # a hold that is taken after the look at them reads all that is known here, and more.
+        # In this order: a hold that is taken after the look at them reads all that is known here,
+        # and more.
         volumes = ledger.backend.volumes()
-        alive = ledger.backend.active_nonces()
         now = ledger.refresh()
         if len(now.problems) > len(self._doubts.problems):
             raise damaged(now.problems)  # it came while we were at it
@@ -173,14 +185,11 @@ class _Collector:
                 continue
             if volume.name in now.condemned:
                 given_up = _given_up(now, volume.name)
-                if given_up <= seq and (oldest is None or oldest >= given_up):
+                old = given_up <= seq and (oldest is None or oldest >= given_up)
+                if old or volume.name in self._abandoned:
                     freed += ledger.backend.delete(volume.name)
                 else:
                     pending += volume.size
-            elif volume.name in now.named or self._doubts.spare_unnamed:
-                continue
-            elif volume.name[:8] not in alive:
-                freed += ledger.backend.delete(volume.name)  # its writer died before committing
         # A writer may refer to any segment that is not condemned, so only those can go. Those
         # that are not listed now begin behind `seq`.
         logs = {volume.name for volume in ledger.backend.volumes() if not volume.is_pack}
@@ -239,7 +248,7 @@ class _Collector:
         ledger = self._ledger
         dependents = ledger.catalogue.dependents(volumes)
         wanted, unclear = self._wanted(dependents, set(volumes))
-        writer = PackWriter(ledger.backend, nonce, workers.writing())
+        writer = PackWriter(ledger.backend, nonce)
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
         try:
@@ -337,6 +346,9 @@ class _Move:
     def build(self, now: Catalogue) -> tuple[Entry, bytes]:
         # A condemned volume gets no new dependents. If one had, it would lose its chunks here.
         if any(r.commit.id not in self.copied for r in now.dependents([self.volume])):
+            raise _DependentError
+        # Another collector may have taken us for dead.
+        if any(target in now.condemned for target in self.targets):
             raise _DependentError
         to = b"".join(sorted(self.targets))
         return Relocate(volume=self.volume, to=to, time=moment.to_micros(moment.now())), b""

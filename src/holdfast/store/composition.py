@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from holdfast.model.errors import BadInput
+from holdfast.model.errors import BadInput, Conflict
 from holdfast.store.backends.contract import Hold, hold_for_writing
 from holdfast.store.chunks.chunk import MAX_CHUNK, Location
 from holdfast.store.chunks.sink import Sink
@@ -115,6 +115,11 @@ class Composition:
         provenance: Provenance | None = None,
     ) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now, and its body."""
+        if any(name in now.condemned for name in self.sink.packs):
+            raise Conflict(
+                "this process was taken for dead, and what it had stored was collected",
+                hint="do it again",
+            )
         self._rescue(now, pieces)
         # Where chunks are must not change any more once the parts say where.
         self.sink.settle(sum(self._listed_size(piece) for piece in pieces))

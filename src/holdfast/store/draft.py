@@ -141,6 +141,9 @@ class Draft:
         self._check_open()
         checkpoint = uuid_utils.uuid7().bytes
         try:
+            if self._sink.packs:
+                # Writes them out, which may take long; others should not have to wait for that.
+                self._entry(self._ledger.refresh(), checkpoint)
             now = self._ledger.append(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()

@@ -180,7 +180,7 @@ class Lease:
         self.check()
         started = time.monotonic()
         try:
-            self._ledger.refresh().check_right(self.subject, self.token)
+            self._ledger.glance().check_right(self.subject, self.token)
             self._beat.renew()
         except LeaseLost as error:
             self._lose(error)

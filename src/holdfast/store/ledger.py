@@ -59,6 +59,15 @@ class Ledger:
             self.catalogue = now
             return now
 
+    def glance(self) -> Catalogue:
+        """Like `refresh`, but what is known already when another thread is at it."""
+        if not self._lock.acquire(blocking=False):
+            return self.catalogue
+        try:
+            return self.refresh()
+        finally:
+            self._lock.release()
+
     def append(self, build: Build) -> Catalogue:
         """Append an entry that `build` makes from the catalogue as it is at that moment."""
         for _ in range(_PATIENCE):

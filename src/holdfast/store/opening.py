@@ -23,15 +23,19 @@ def open_store(
     keyring: Keyring | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
-    """Open a store: a directory, `file://...` or `memory://`; by default HOLDFAST_STORE.
+    """Open a store: a directory, `file://...`, `memory://`, or an object store at `s3://...`,
+    `gs://...` or `az://...`; by default HOLDFAST_STORE.
 
     Raises NotFound when `create` is false and there is none, Denied, Corrupt or Unsupported.
     """
     address = os.fspath(url) if url is not None else default_store_url(environ)
-    return Store(open_backend(address, create=create), keyring or load_keyring(environ))
+    backend = open_backend(address, create=create, environ=environ)
+    return Store(backend, keyring or load_keyring(environ))
 
 
-def open_backend(address: str, *, create: bool = True) -> Backend:
+def open_backend(
+    address: str, *, create: bool = True, environ: Mapping[str, str] = os.environ
+) -> Backend:
     """The place that an address names."""
     if not address:
         raise BadInput("an empty store address", hint="give a directory or memory://")
@@ -49,7 +53,22 @@ def open_backend(address: str, *, create: bool = True) -> Backend:
                 f"{address!r} names another machine", hint="file:///path has three slashes"
             )
         return LocalBackend(Path(unquote(parts.path)), create=create)
+    if parts.scheme in ("s3", "gs", "az"):
+        return _open_objects(address, create, environ)
     raise Unsupported(
         f"stores of the kind {parts.scheme}:// are not supported",
-        hint="use a directory, file:// or memory://",
+        hint="use a directory, s3://, gs://, az:// or memory://",
     )
+
+
+def _open_objects(address: str, create: bool, environ: Mapping[str, str]) -> Backend:
+    try:
+        from holdfast.store.backends.objects.address import open_objects
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise Unsupported(
+            "object stores need the package obstore, which is not installed",
+            hint="pip install 'holdfast[s3]'",
+        ) from None
+    return open_objects(address, environ, create=create)

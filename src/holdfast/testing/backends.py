@@ -34,6 +34,10 @@ def body_of(backend: Backend, frame: Frame) -> bytes:
     return backend.read(frame.origin, frame.body_offset, frame.body_size)
 
 
+def is_active(backend: Backend, nonce: bytes) -> bool:
+    return any(nonce.startswith(beginning) for beginning in backend.active_nonces())
+
+
 class BackendSuite(ABC):
     """What every backend must do. Two that are opened at one place are two users of one store."""
 
@@ -310,11 +314,12 @@ class BackendSuite(ABC):
         assert later.refusal is None
         for user in (backend, other):
             assert user.oldest_hold() == 3
-            assert user.active_nonces() >= {later.nonce, earlier.nonce}
+            assert is_active(user, later.nonce)
+            assert is_active(user, earlier.nonce)
         earlier.release()
         earlier.release()
         assert backend.oldest_hold() == 7
-        assert earlier.nonce not in backend.active_nonces()
+        assert not is_active(backend, earlier.nonce)
         later.release()
         assert other.oldest_hold() is None
 

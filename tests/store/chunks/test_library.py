@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.backends.local import LocalBackend
-from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, chunk_id, encode
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.packs import PackWriter
@@ -16,7 +15,7 @@ from holdfast.store.chunks.packs import PackWriter
 
 def write(place: Path, *plains: bytes) -> Path:
     """A pack with these chunks."""
-    writer = PackWriter(LocalBackend(place), b"nonce678", workers.writing())
+    writer = PackWriter(LocalBackend(place), b"nonce678")
     for plain in plains:
         codec, stored = encode(plain)
         writer.add(chunk_id(plain), codec, stored, len(plain))

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.backends.local import LocalBackend
-from holdfast.store.chunks import packs, workers
+from holdfast.store.chunks import packs
 from holdfast.store.chunks.chunk import RAW, ZSTD, chunk_id, encode
 from holdfast.store.chunks.packs import PackWriter, check_head, read_table
 
@@ -24,7 +24,7 @@ def backend(place: Path) -> LocalBackend:
 
 
 def test_a_pack_is_laid_out_as_the_specification_says(backend, place: Path, noise) -> None:
-    writer = PackWriter(backend, NONCE, workers.writing())
+    writer = PackWriter(backend, NONCE)
     plains = [noise(100), b"text " * 1000, noise(5000, 1), noise(4096, 2)]
     for i, plain in enumerate(plains):
         codec, stored = (RAW, plain) if i > 1 else encode(plain)
@@ -58,7 +58,7 @@ def test_a_pack_is_laid_out_as_the_specification_says(backend, place: Path, nois
 
 
 def test_many_threads_fill_many_packs(backend, noise) -> None:
-    writer = PackWriter(backend, NONCE, workers.writing())
+    writer = PackWriter(backend, NONCE)
     large = noise(14 * 2**20)
     plains = [memoryview(large)[i:] for i in range(12)]
     with ThreadPoolExecutor(8) as pool:
@@ -72,11 +72,11 @@ def test_many_threads_fill_many_packs(backend, noise) -> None:
         assert backend.read(place.volume, place.offset, place.stored) == plain
     sizes = {volume.name: volume.size for volume in backend.volumes()}
     assert sum(len(read_table(backend, name, sizes[name])) for name in names) == 12
-    assert max(sizes.values()) < packs.PACK_LIMIT + 4096
+    assert max(sizes.values()) < backend.pack_limit + 4096
 
 
 def test_what_is_discarded_leaves_no_file(backend, place: Path, noise) -> None:
-    writer = PackWriter(backend, NONCE, workers.writing())
+    writer = PackWriter(backend, NONCE)
     writer.add(chunk_id(b"x"), RAW, b"x", 1)
     assert list(place.glob("tmp/*"))
     writer.discard()
@@ -85,7 +85,7 @@ def test_what_is_discarded_leaves_no_file(backend, place: Path, noise) -> None:
 
 
 def test_a_pack_in_which_a_write_failed_is_never_published(backend, place: Path) -> None:
-    writer = PackWriter(backend, NONCE, workers.writing())
+    writer = PackWriter(backend, NONCE)
     writer.add(chunk_id(b"x"), RAW, b"x", 1)
     with pytest.raises(TypeError):
         writer.add(chunk_id(b"y"), RAW, NotBytes(), 1)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ class NotBytes:
 
 
 def test_a_damaged_table_is_corrupt(backend, place: Path, noise) -> None:
-    writer = PackWriter(backend, NONCE, workers.writing())
+    writer = PackWriter(backend, NONCE)
     for i in range(3):
         writer.add(chunk_id(noise(50, i)), RAW, noise(50, i), 50)
     (name,) = writer.finish()

@@ -12,7 +12,8 @@ from holdfast.store.chunks import workers
 def test_there_are_some_and_not_too_many() -> None:
     assert 2 <= workers.count() <= 16
     assert workers.compute() is workers.compute()
-    assert len({id(pool()) for pool in (workers.compute, workers.writing, workers.background)}) == 3
+    pools = (workers.compute(), workers.writing(2), workers.writing(4), workers.background())
+    assert len({id(pool) for pool in pools}) == 4
 
 
 def test_a_forked_child_has_threads_of_its_own(store: Store, save, place: Path, noise) -> None:

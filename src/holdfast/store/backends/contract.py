@@ -113,6 +113,16 @@ class Backend(Protocol):
         """Random, made with the store, the same for everybody who opens it."""
         ...
 
+    @property
+    def pack_limit(self) -> int:
+        """How large a pack should become at most."""
+        ...
+
+    @property
+    def transfers(self) -> int:
+        """How many packs should be published at the same time."""
+        ...
+
     def entries(self, after: int) -> Tail:
         """The entries behind number `after`, in order."""
         ...
@@ -154,6 +164,15 @@ class Backend(Protocol):
         """Exactly these bytes; NotFound when the volume is gone, Corrupt when it is too short."""
         ...
 
+    def pack_size(self, volume: bytes) -> int | None:
+        """The size of a pack; None when there is no pack of that name."""
+        ...
+
+    def distrust(self, volume: bytes, offset: int) -> bool:
+        """What was read there does not check. True: it was a copy, which is forgotten, and the
+        next read gives the original."""
+        ...
+
     def path(self, volume: bytes) -> Path | None:
         """The volume as a file that can be mapped, where there is one."""
         ...
@@ -169,7 +188,7 @@ class Backend(Protocol):
         ...
 
     def active_nonces(self) -> set[bytes]:
-        """The nonces of the holds of the living."""
+        """How the nonces of the holds of the living begin, and of no others."""
         ...
 
     def beat(self, name: bytes) -> Beat:

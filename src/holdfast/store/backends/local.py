@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import secrets
 import shutil
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Set
 from contextlib import suppress
 from pathlib import Path
-
-from blake3 import blake3
 
 from holdfast.model import moment
 from holdfast.model.errors import (
@@ -27,7 +23,7 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
-from holdfast.store.backends import beats, holds, mounts, reserve
+from holdfast.store.backends import beats, holds, marker, mounts, reserve
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import open_file, write_all
@@ -35,9 +31,6 @@ from holdfast.store.backends.reserve import Reserve
 from holdfast.store.backends.segments import PATIENCE, LocalLog
 from holdfast.store.log.frames import Damage, Frame, Signed
 
-MARKER = "holdfast.json"
-FORMAT = "holdfast-store"
-VERSION = 1
 _FOLDERS = ("log", "packs", "holds", "leases", "tmp")
 _PACK = re.compile(r"([0-9a-f]{32})\.pack")
 _TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")
@@ -89,6 +82,9 @@ class LocalPack:
 class LocalBackend:
     """A directory as a store's place."""
 
+    pack_limit = 128 * 1024 * 1024
+    transfers = 2
+
     def __init__(
         self,
         root: Path,
@@ -118,7 +114,7 @@ class LocalBackend:
 
     def _exists(self) -> bool:
         with _Saying("opening the store"):
-            return (self.root / MARKER).is_file()
+            return (self.root / marker.NAME).is_file()
 
     # -- the log
 
@@ -205,6 +201,16 @@ class LocalBackend:
         finally:
             os.close(fd)
         return data
+
+    def pack_size(self, volume: bytes) -> int | None:
+        with _Saying("looking at a pack"):
+            try:
+                return (self.root / "packs" / f"{volume.hex()}.pack").stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def distrust(self, volume: bytes, offset: int) -> bool:
+        return False  # there is no other copy
 
     def path(self, volume: bytes) -> Path | None:
         pack = self.root / "packs" / f"{volume.hex()}.pack"
@@ -360,7 +366,7 @@ class LocalBackend:
             )
         if self.root.is_dir():
             # The marker is there when another process makes the same store at this moment.
-            expected = {*_FOLDERS, MARKER, reserve.NAME}
+            expected = {*_FOLDERS, marker.NAME, reserve.NAME}
             strange = sorted(p.name for p in self.root.iterdir() if p.name not in expected)
             if strange:
                 raise Denied(
@@ -369,27 +375,20 @@ class LocalBackend:
                 )
 
     def _write_marker(self) -> None:
-        fields = {
-            "created": moment.to_text(moment.now()),
-            "format": FORMAT,
-            "id": str(uuid.uuid4()),
-            "version": VERSION,
-        }
-        data = _encode_marker(fields)
         draft = self.root / "tmp" / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            write_all(fd, data, 0)
+            write_all(fd, marker.encode_new(), 0)
             self.disk.sync_file(fd, "marker data")
         finally:
             os.close(fd)
         with suppress(FileExistsError):  # made by another process at the same moment: as good
-            os.link(draft, self.root / MARKER)
+            os.link(draft, self.root / marker.NAME)
         self.disk.sync_directory(self.root, "marker name")
         draft.unlink()
 
     def _read_marker(self) -> str:
-        path = self.root / MARKER
+        path = self.root / marker.NAME
         try:
             with open(open_file(path), "rb") as file:
                 data = file.read()
@@ -398,20 +397,7 @@ class LocalBackend:
                 self.disk.sync_directory(self.root, "marker name")
         except OSError as error:
             raise from_os_error(error, "opening the store") from error
-        try:
-            fields = json.loads(data)
-            version, store_id = int(fields["version"]), str(fields["id"])
-            good = fields.pop("checksum", None) and _encode_marker(fields) == data
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            raise Corrupt(f"{path} is damaged", where=MARKER) from None
-        if version > VERSION:
-            raise Unsupported(
-                f"the store at {self.root} has format {version}, this version knows {VERSION}",
-                hint="upgrade Holdfast to open it",
-            )
-        if not good:
-            raise Corrupt(f"{path} does not match its checksum", where=MARKER)
-        return store_id
+        return marker.decode(data, str(self.root))
 
 
 class _Saying:
@@ -426,13 +412,6 @@ class _Saying:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             raise from_os_error(error, self._doing) from error
-
-
-def _encode_marker(fields: dict[str, object]) -> bytes:
-    plain = json.dumps(fields, sort_keys=True, separators=(",", ":")) + "\n"
-    checksum = blake3(plain.encode()).hexdigest()[:32]
-    whole = fields | {"checksum": checksum}
-    return (json.dumps(whole, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
 
 def _is_old(path: Path) -> bool:

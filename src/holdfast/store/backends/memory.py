@@ -6,8 +6,9 @@ import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Set
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.store.backends.contract import Behind, Pulse, Tail, VolumeInfo
@@ -65,6 +66,9 @@ class MemoryPack:
 
 class MemoryBackend:
     """Everything a directory does, without a directory."""
+
+    pack_limit = 128 * 1024 * 1024
+    transfers = 2
 
     def __init__(self, name: str = "") -> None:
         self.url = f"memory://{name}"
@@ -168,6 +172,14 @@ class MemoryBackend:
         if len(found) != size:
             raise Corrupt(f"volume {volume.hex()} ends before byte {offset + size}")
         return found
+
+    def pack_size(self, volume: bytes) -> int | None:
+        with self._lock:
+            data = self._packs.get(volume)
+            return None if data is None else len(data)
+
+    def distrust(self, volume: bytes, offset: int) -> bool:
+        return False
 
     def path(self, volume: bytes) -> Path | None:
         return None

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt, NotFound
+from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ID_SIZE, RAW, Location
 from holdfast.store.chunks.packs import PAGE, Rows
 
 Prefixes = NDArray[np.uint64]
+_FEW = 4
+
 LoadRows = Callable[[bytes], Rows]
 
 
@@ -104,15 +107,22 @@ class Index:
         """Load the tables of packs that are not known yet. One that cannot be read is left out:
         its chunks count as missing, and whoever needs them is told so."""
         with self._lock:
-            for name in names:
-                if name in self._numbers or name in self._damaged:
-                    continue
-                try:
-                    rows = self._load_rows(name)
-                except (Corrupt, NotFound):
+            unknown = [n for n in names if n not in self._numbers and n not in self._damaged]
+            if not unknown:
+                return
+            # Where each answer takes a while, they are waited for together.
+            ask = workers.fetching().map if len(unknown) > _FEW else map
+            for name, rows in zip(unknown, ask(self._rows_or_none, unknown), strict=True):
+                if rows is None:
                     self._damaged.add(name)
-                    continue
-                self._add_table(_Table(name, rows))
+                elif name not in self._numbers:
+                    self._add_table(_Table(name, rows))
+
+    def _rows_or_none(self, name: bytes) -> Rows | None:
+        try:
+            return self._load_rows(name)
+        except (Corrupt, NotFound):
+            return None
 
     def _add_table(self, table: _Table) -> None:
         number = self._numbers[table.name] = len(self._tables)

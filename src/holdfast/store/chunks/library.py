@@ -21,20 +21,17 @@ class Library:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.index = Index(self._load_rows)
-        self._sizes: dict[bytes, int] = {}
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, Buffer] = OrderedDict()
         self._cached = 0
 
     def learn(self, volumes: Iterable[bytes]) -> None:
         """Make sure that the chunks of these packs can be found."""
-        self.index.add_packs([name for name in volumes if self._is_pack(name)])
+        self.index.add_packs(list(volumes))
 
     def learn_everything(self) -> None:
         """Load the table of every pack there is."""
-        infos = [info for info in self.backend.volumes() if info.is_pack]
-        self._sizes.update({info.name: info.size for info in infos})
-        self.index.add_packs([info.name for info in infos])
+        self.index.add_packs([info.name for info in self.backend.volumes() if info.is_pack])
 
     def get(self, chunk: bytes) -> Buffer:
         """The chunk's bytes, verified; another copy is tried when one is damaged."""
@@ -81,24 +78,28 @@ class Library:
     def _find_good(self, chunk: bytes) -> tuple[Location, Buffer]:
         failure: HoldfastError | None = None
         for place in self.index.find(chunk):
-            try:
-                plain = self.read(place)
-                if chunk_id(plain) == chunk:
-                    return place, plain
-                failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
-            except (Corrupt, NotFound) as error:
-                failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=_where(place))
+            for _ in range(2):
+                try:
+                    plain = self.read(place)
+                    if chunk_id(plain) == chunk:
+                        return place, plain
+                    failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
+                except (Corrupt, NotFound) as error:
+                    failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=_where(place))
+                if not self.backend.distrust(place.volume, place.offset):
+                    break
         raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
 
-    def _is_pack(self, name: bytes) -> bool:
-        if name not in self._sizes:
-            infos = self.backend.volumes()
-            self._sizes.update({info.name: info.size for info in infos if info.is_pack})
-        # A volume that is neither a pack nor there at all is found missing when it is read.
-        return name in self._sizes
-
     def _load_rows(self, name: bytes) -> Rows:
-        return read_table(self.backend, name, self._sizes[name])
+        size = self.backend.pack_size(name)
+        if size is None:
+            raise NotFound(f"there is no pack {name.hex()}")  # a segment of the log, or gone
+        try:
+            return read_table(self.backend, name, size)
+        except Corrupt:
+            if not self.backend.distrust(name, 0):
+                raise
+        return read_table(self.backend, name, self.backend.pack_size(name) or 0)
 
 
 def _where(place: Location) -> str:

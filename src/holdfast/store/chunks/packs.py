@@ -1,11 +1,11 @@
-"""Packs: files of up to 128 MiB that hold chunks and end with a table of them."""
+"""Packs: files that hold chunks and end with a table of them."""
 
 from __future__ import annotations
 
 import secrets
 import struct
 import threading
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.backends.contract import Backend, PackFile
+from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
 
-PACK_LIMIT = 128 * 1024 * 1024
 VERSION = 1
 PAGE = 4096
 _HEAD = struct.Struct("<16sI12x16s16s")
@@ -117,15 +117,20 @@ class _OpenPack:
 class PackWriter:
     """Adds chunks to packs from several threads, and publishes full packs beside the work."""
 
-    def __init__(self, backend: Backend, nonce: bytes, executor: Executor) -> None:
+    def __init__(self, backend: Backend, nonce: bytes) -> None:
         self._backend = backend
         self._nonce = nonce
-        self._executor = executor
+        self._executor = workers.writing(backend.transfers)
         self._lock = threading.Lock()
         self._current: _OpenPack | None = None
         self._all: list[_OpenPack] = []
         self._publishing: list[Future[None]] = []
         self.stored_bytes = 0
+
+    @property
+    def names(self) -> list[bytes]:
+        """The packs begun so far."""
+        return [pack.name for pack in self._all]
 
     def add(
         self, chunk: bytes, codec: int, stored: Buffer, plain: int, *, aligned: bool = False
@@ -135,7 +140,7 @@ class PackWriter:
         check = stored_check(codec, stored)
         with self._lock:
             pack = self._current
-            if pack is None or (pack.end + size > PACK_LIMIT and pack.rows):
+            if pack is None or (pack.end + size > self._backend.pack_limit and pack.rows):
                 pack = self._next()
             start = -(-pack.end // PAGE) * PAGE if aligned else pack.end
             pack.end = start + size
@@ -163,7 +168,7 @@ class PackWriter:
                 self._current = None
         for future in self._publishing:
             future.result()
-        return [pack.name for pack in self._all]
+        return self.names
 
     def discard(self) -> None:
         """Forget what was not published; published packs are the collector's."""

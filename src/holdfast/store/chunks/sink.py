@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.backends.contract import Backend
-from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode, encode
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import PAGE, PackWriter
@@ -50,6 +49,11 @@ class Sink:
     def stored_bytes(self) -> int:
         """What this draft adds to the store."""
         return self._inline_bytes + (self._packs.stored_bytes if self._packs else 0)
+
+    @property
+    def packs(self) -> list[bytes]:
+        """The packs that this draft writes."""
+        return self._packs.names if self._packs else []
 
     @property
     def inline(self) -> list[InlineChunk]:
@@ -171,7 +175,7 @@ class Sink:
 
     def _spill(self) -> None:
         """The draft is no longer small: what waited in memory goes to a pack."""
-        self._packs = PackWriter(self._backend, self._nonce, workers.writing())
+        self._packs = PackWriter(self._backend, self._nonce)
         for item in self._inline.values():
             self._fresh[item.id] = self._packs.add(
                 item.id, item.codec, item.stored, item.plain, aligned=item.aligned

@@ -20,9 +20,15 @@ def compute() -> Executor:
     return _pool("compute", count())
 
 
-def writing() -> Executor:
-    """For waiting on the disk, apart from `compute` so that neither waits for the other."""
-    return _pool("writing", 2)
+def writing(transfers: int) -> Executor:
+    """For waiting on the disk or the network, apart from `compute` so that neither waits for the
+    other."""
+    return _pool(f"writing-{transfers}", transfers)
+
+
+def fetching() -> Executor:
+    """For waiting on many small answers."""
+    return _pool("fetching", 16)
 
 
 def background() -> Executor:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, Unsupported
@@ -41,8 +42,7 @@ class Signed:
         return signed_message(self.seq, self.header)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """An entry as it was found. `body_offset` counts from the start of the volume `origin`."""
 
     seq: int
@@ -104,6 +104,11 @@ def check_file_head(data: bytes, magic: bytes, name: bytes) -> None:
         )
 
 
+def file_name(data: bytes) -> bytes:
+    """The name that a file's head states."""
+    return data[32:48]
+
+
 def encode_frame(signed: Signed, marker: bytes, origin: bytes | None = None) -> bytes:
     """The bytes of one frame in the file `marker`."""
     head = _HEAD.pack(
@@ -138,7 +143,7 @@ def scan(data: bytes, marker: bytes, *, base: int, file: str) -> Scan:
     at = 0
     end = 0
     while at < len(data):
-        found = _parse(data, at, marker, base)
+        found = parse(data, at, marker, base)
         if found is not None:
             frame, at = found
             frames.append(frame)
@@ -156,13 +161,14 @@ def scan(data: bytes, marker: bytes, *, base: int, file: str) -> Scan:
 def _next_good(data: bytes, at: int, marker: bytes, base: int) -> int | None:
     position = data.find(marker, at + 1)
     while position != -1:
-        if _parse(data, position, marker, base) is not None:
+        if parse(data, position, marker, base) is not None:
             return position
         position = data.find(marker, position + 1)
     return None
 
 
-def _parse(data: bytes, at: int, marker: bytes, base: int) -> tuple[Frame, int] | None:
+def parse(data: bytes, at: int, marker: bytes, base: int) -> tuple[Frame, int] | None:
+    """The frame at an offset of the data, and where it ends; None when there is no good one."""
     if at + FRAME_HEAD_SIZE > len(data):
         return None
     found, origin, header_size, body_size, seq, key_id, mac = _HEAD.unpack_from(data, at)

@@ -80,6 +80,7 @@ class Shown:
         for number, at, where, size in zip(self.numbers.tolist(), pack, offset, plain, strict=True):
             volume = library.index.name(at)
             if chunk_id(library.read(Location(volume, where, size, size, RAW))) != self.ids[number]:
+                library.backend.distrust(volume, where)
                 raise Corrupt(
                     f"chunk {self.ids[number].hex()[:16]} is damaged",
                     where=f"volume {volume.hex()}, bytes {where} to {where + size}",

@@ -1,0 +1,51 @@
+"""The marker: `holdfast.json`, which says that this is a store, of which version and id. Pure."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from blake3 import blake3
+
+from holdfast.model import moment
+from holdfast.model.errors import Corrupt, Unsupported
+
+NAME = "holdfast.json"
+FORMAT = "holdfast-store"
+VERSION = 1
+
+
+def encode_new() -> bytes:
+    """The marker of a store that is made now."""
+    fields: dict[str, object] = {
+        "created": moment.to_text(moment.now()),
+        "format": FORMAT,
+        "id": str(uuid.uuid4()),
+        "version": VERSION,
+    }
+    return _encode(fields)
+
+
+def decode(data: bytes, place: str) -> str:
+    """The store's id; raises Corrupt or Unsupported."""
+    try:
+        fields = json.loads(data)
+        version, store_id = int(fields["version"]), str(fields["id"])
+        good = fields.pop("checksum", None) and _encode(fields) == data
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        raise Corrupt(f"{place}/{NAME} is damaged", where=NAME) from None
+    if version > VERSION:
+        raise Unsupported(
+            f"the store at {place} has format {version}, this version knows {VERSION}",
+            hint="upgrade Holdfast to open it",
+        )
+    if not good:
+        raise Corrupt(f"{place}/{NAME} does not match its checksum", where=NAME)
+    return store_id
+
+
+def _encode(fields: dict[str, object]) -> bytes:
+    plain = json.dumps(fields, sort_keys=True, separators=(",", ":")) + "\n"
+    checksum = blake3(plain.encode()).hexdigest()[:32]
+    whole = fields | {"checksum": checksum}
+    return (json.dumps(whole, sort_keys=True, separators=(",", ":")) + "\n").encode()

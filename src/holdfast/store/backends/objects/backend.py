@@ -1,0 +1,343 @@
+"""A bucket as a store's place (spec/store-v1.md, section 11)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model.errors import Corrupt, NotFound, Unsupported, from_os_error
+from holdfast.store.backends import marker
+from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
+from holdfast.store.backends.files import write_all
+from holdfast.store.backends.objects import layout
+from holdfast.store.backends.objects.bucket import Bucket, Traffic
+from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.objects.log import BUNDLE, ObjectLog
+from holdfast.store.backends.objects.presence import LIFETIME, RENEWAL, Presence
+from holdfast.store.log.frames import Damage, Frame, Signed
+
+PACK_LIMIT = 32 * 1024 * 1024
+_TAIL = 64 * 1024  # bytes of a pack that are read first: its table, nearly always
+_READS = 4  # of a pack one by one; then it is worth fetching whole
+_FAR = 1 << 62
+_HURRY = 3.0  # seconds of patience for a sign of life, which is late soon
+
+OpenBucket = Callable[[], Bucket]
+
+
+class ObjectPack:
+    """A pack being written, in the cache; publishing it is uploading it."""
+
+    def __init__(self, backend: ObjectBackend, name: bytes) -> None:
+        self._backend = backend
+        self._name = name
+        self._draft = backend.cache.spool()
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._fd = os.open(self._draft, flags, 0o600)
+        except OSError as error:
+            raise from_os_error(error, "beginning a pack") from error
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        try:
+            write_all(self._fd, data, offset)
+        except OSError as error:
+            raise from_os_error(error, "writing a pack") from error
+
+    def publish(self) -> None:
+        key = layout.pack_key(self._name)
+        self._backend.bucket.upload(key, self._draft)
+        self._backend.cache.adopt(self._draft, key)
+        self._close()
+
+    def discard(self) -> None:
+        if self._fd >= 0:
+            with suppress(OSError):
+                self._draft.unlink()
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
+
+class ObjectBeat:
+    """A sign of life as an object that its owner writes over."""
+
+    def __init__(self, bucket: Bucket, name: bytes) -> None:
+        self._bucket = bucket
+        self._key = layout.beat_key(name)
+        self._stopped = False
+        self.renew()
+
+    def renew(self) -> None:
+        self._bucket.put(self._key, secrets.token_bytes(16))
+
+    def stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._bucket.delete(self._key)
+
+
+def _take_back(presence: Presence, process: int) -> None:
+    if process == os.getpid():  # in a forked child it is the parent's
+        presence.close()
+
+
+class ObjectBackend:
+    """A store in a bucket, with a cache on this machine."""
+
+    pack_limit = PACK_LIMIT
+    transfers = 4  # packs that are sent at the same time
+
+    def __init__(
+        self,
+        url: str,
+        open_bucket: OpenBucket,
+        open_cache: Callable[[str], Cache],
+        *,
+        create: bool = True,
+        bundle: int = BUNDLE,
+        linger: float = RENEWAL,
+        lifetime: float = LIFETIME,
+    ) -> None:
+        """Open the store there, or make it. The cache is opened for the store's id."""
+        self.url = url
+        self.bucket = open_bucket()
+        self._marker = self._read_or_make_marker(create)
+        self.store_id = marker.decode(self._marker, url)
+        self.cache = open_cache(self.store_id)
+        self._lock = threading.RLock()
+        self._log = ObjectLog(self.bucket, self.cache, bundle)
+        self._presence = Presence(self.bucket.hurried(_HURRY), linger, lifetime)
+        self._conditions: bool | None = None  # whether the store honours them, once that is known
+        self._tails: dict[bytes, tuple[int, bytes]] = {}
+        self._reads: dict[bytes, int] = {}
+        self._fetching: dict[bytes, threading.Lock] = {}
+        # Who forgets to close a store should not keep others waiting.
+        self._farewell = weakref.finalize(self, _take_back, self._presence, os.getpid())
+
+        def reopen() -> ObjectBackend:
+            return ObjectBackend(
+                url,
+                open_bucket,
+                open_cache,
+                create=False,
+                bundle=bundle,
+                linger=linger,
+                lifetime=lifetime,
+            )
+
+        self.reopened = reopen
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.bucket.traffic
+
+    # -- the log
+
+    def entries(self, after: int) -> Tail:
+        with self._lock:
+            return self._log.entries(after)
+
+    def audit(self) -> list[Damage]:
+        with self._lock:
+            return self._log.audit()
+
+    def append(self, signed: Signed) -> Frame:
+        with self._lock:
+            self._check_conditions()
+            return self._log.append(signed)
+
+    def seal(self) -> list[bytes]:
+        with self._lock:
+            return self._log.seal()
+
+    def settle(self) -> None:
+        """An object that can be read is durable."""
+
+    def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
+        with self._lock:
+            return self._log.compact(upto, frames)
+
+    def trim(self, before: int, needed: Set[bytes]) -> int:
+        oldest = self.oldest_hold()
+        if oldest is not None and oldest < before:
+            return 0
+        with self._lock:
+            return self._log.trim(before, needed)
+
+    # -- volumes
+
+    def volumes(self) -> list[VolumeInfo]:
+        packs = [
+            VolumeInfo(name, one.size, True)
+            for one in self.bucket.listed("packs")
+            if (name := layout.pack_name(one.key)) is not None
+        ]
+        with self._lock:
+            return packs + self._log.volumes()
+
+    def create_pack(self, name: bytes) -> ObjectPack:
+        return ObjectPack(self, name)
+
+    def pack_size(self, volume: bytes) -> int | None:
+        if layout.segment_first(volume) is not None:
+            return None
+        path = self.cache.path(layout.pack_key(volume))
+        if path is not None:
+            with suppress(OSError):
+                return path.stat().st_size
+        tail = self._tail(volume)
+        return tail[0] if tail else None
+
+    def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        if offset + size >= _FAR:
+            raise Corrupt(f"nothing is at byte {offset}", where=volume.hex())
+        first = layout.segment_first(volume)
+        if first is not None:
+            return self._log.read(first, offset, size)
+        found = self._read_here(volume, offset, size)
+        if found is not None:
+            return found
+        tail = self._tails.get(volume)
+        if tail is not None and offset >= (start := tail[0] - len(tail[1])):
+            found = tail[1][offset - start : offset - start + size]
+            if len(found) == size:
+                return found
+        self._reads[volume] = self._reads.get(volume, 0) + 1
+        if self._reads[volume] > _READS and self._fetch(volume) is not None:
+            found = self._read_here(volume, offset, size)
+            if found is not None:
+                return found
+        if not size:
+            return b""
+        return self.bucket.read(layout.pack_key(volume), offset, size)
+
+    def path(self, volume: bytes) -> Path | None:
+        """The pack in the cache, fetched if need be: what is mapped must be a file."""
+        if layout.segment_first(volume) is not None:
+            return None
+        return self._fetch(volume)
+
+    def distrust(self, volume: bytes, offset: int) -> bool:
+        first = layout.segment_first(volume)
+        if first is not None:
+            return self._log.forget(first, offset)
+        self._tails.pop(volume, None)
+        dropped = self.cache.drop(f"tails/{volume.hex()}")
+        return self.cache.drop(layout.pack_key(volume)) or dropped
+
+    def delete(self, volume: bytes) -> int:
+        key = layout.pack_key(volume)
+        size = self.bucket.size(key) or 0
+        self.bucket.delete(key)
+        self.cache.drop(key)
+        self.cache.drop(f"tails/{volume.hex()}")
+        self._tails.pop(volume, None)
+        return size
+
+    # -- holds and leases
+
+    def hold(self, seq: int) -> Hold:
+        return self._presence.hold(seq)
+
+    def oldest_hold(self) -> int | None:
+        return self._presence.oldest()
+
+    def active_nonces(self) -> set[bytes]:
+        return self._presence.active()
+
+    def beat(self, name: bytes) -> ObjectBeat:
+        self._check_conditions()
+        return ObjectBeat(self.bucket.hurried(_HURRY), name)
+
+    def pulse(self, name: bytes) -> Pulse | None:
+        nonce = self.bucket.get(layout.beat_key(name))
+        return Pulse(nonce, vouched=False) if nonce is not None else None
+
+    # -- the rest
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._farewell()
+
+    def _check_conditions(self) -> None:
+        """Refuse to write where two writers would write over each other's entries."""
+        if self._conditions is None:
+            self._conditions = not self.bucket.overwrites(marker.NAME, self._marker)
+        if not self._conditions:
+            raise Unsupported(
+                f"{self.url} ignores conditions (If-None-Match), so writers and owners could not be"
+                " kept apart: nothing is written there, and no lease is taken",
+                hint="use an object store that honours conditional writes, or a directory",
+            )
+
+    def _read_or_make_marker(self, create: bool) -> bytes:
+        data = self.bucket.get(marker.NAME)
+        if data is None:
+            if not create:
+                raise NotFound(
+                    f"there is no store at {self.url}", hint="check HOLDFAST_STORE or --store"
+                )
+            self.bucket.create(marker.NAME, marker.encode_new())
+            data = self.bucket.get(marker.NAME)  # ours, or that of somebody who was faster
+            if data is None:
+                raise NotFound(f"the store at {self.url} was made and is gone again")
+        return data
+
+    def _read_here(self, volume: bytes, offset: int, size: int) -> bytes | None:
+        """Bytes of a pack that is in the cache."""
+        path = self.cache.path(layout.pack_key(volume))
+        if path is None:
+            return None
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = os.pread(fd, size, offset)
+        finally:
+            os.close(fd)
+        if len(data) != size:
+            raise Corrupt(f"the volume ends before byte {offset + size}", where=volume.hex())
+        return data
+
+    def _fetch(self, volume: bytes) -> Path | None:
+        """Have a pack in the cache."""
+        key = layout.pack_key(volume)
+        with self._lock:
+            mutex = self._fetching.setdefault(volume, threading.Lock())
+        with mutex:  # of several who want it, one fetches it
+            path = self.cache.path(key)
+            if path is not None:
+                return path
+            data = self.bucket.get(key)
+            if data is None:
+                return None
+            self.cache.add(key, data)
+            return self.cache.path(key)
+
+    def _tail(self, volume: bytes) -> tuple[int, bytes] | None:
+        """A pack's size and its last bytes, from the cache if they are there."""
+        found = self._tails.get(volume)
+        if found is None:
+            key = f"tails/{volume.hex()}"
+            kept = self.cache.read(key)
+            if kept is not None and len(kept) > 8:
+                found = int.from_bytes(kept[:8], "little"), kept[8:]
+            else:
+                piece = self.bucket.end(layout.pack_key(volume), _TAIL)
+                if piece is None:
+                    return None
+                found = piece.total, piece.data
+                self.cache.add(key, piece.total.to_bytes(8, "little") + piece.data)
+            self._tails[volume] = found
+        return found

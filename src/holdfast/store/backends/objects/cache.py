@@ -1,0 +1,111 @@
+"""The cache: a bucket's objects as files of this machine, in the same layout, within a limit.
+
+It is never trusted and never needed: whoever finds bytes in it that do not check drops the file
+and asks the bucket. What is used least goes first.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model.errors import from_os_error
+
+LIMIT = 10 * 1024**3
+_FOLDERS = ("log", "folds", "packs", "tails", "tmp")
+_TOUCH = 60.0  # seconds; a file that was used in the last minute is not marked again
+_ABANDONED = 24 * 3600.0  # seconds after which a file in tmp is nobody's
+
+
+class Cache:
+    """Files of one store. Several processes may use it; thread-safe."""
+
+    def __init__(self, root: Path, limit: int = LIMIT) -> None:
+        self.root = root
+        self._limit = limit
+        self._lock = threading.Lock()
+        try:
+            for name in _FOLDERS:
+                (root / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise from_os_error(error, "making the cache of an object store") from error
+        self._count = self._shrink()
+
+    def path(self, key: str) -> Path | None:
+        """The file of an object, if it is here; it counts as used now."""
+        path = self.root / key
+        try:
+            if time.time() - path.stat().st_mtime > _TOUCH:
+                os.utime(path)
+        except OSError:
+            return None
+        return path
+
+    def read(self, key: str) -> bytes | None:
+        path = self.path(key)
+        if path is None:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError:
+            return None  # another process made room
+
+    def spool(self) -> Path:
+        """A name for a file that is still being written."""
+        return self.root / "tmp" / secrets.token_hex(12)
+
+    def adopt(self, draft: Path, key: str) -> Path:
+        """Let a complete file be an object's copy."""
+        size = draft.stat().st_size
+        final = self.root / key
+        draft.replace(final)
+        self._grow(size)
+        return final
+
+    def add(self, key: str, data: bytes) -> None:
+        """Keep an object's bytes if there is room; a disk that is full is no reason to fail."""
+        draft = self.spool()
+        try:
+            draft.write_bytes(data)
+            self.adopt(draft, key)
+        except OSError:
+            draft.unlink(missing_ok=True)
+
+    def drop(self, key: str) -> bool:
+        """Forget an object; whether there was something to forget."""
+        try:
+            (self.root / key).unlink()
+        except OSError:
+            return False
+        return True
+
+    def _grow(self, size: int) -> None:
+        with self._lock:
+            self._count += size
+            if self._count > self._limit:
+                self._count = self._shrink()
+
+    def _shrink(self) -> int:
+        """Remove what was not used for longest until the limit is kept; the bytes that stay."""
+        files = []
+        for path in self.root.glob("*/*"):
+            with suppress(OSError):
+                about = path.stat()
+                if path.parent.name != "tmp":
+                    files.append((about.st_mtime, about.st_size, path))
+                elif time.time() - about.st_mtime > _ABANDONED:
+                    path.unlink()
+        total = sum(size for _, size, _ in files)
+        # A little more than needed, so that it is not done for each file that comes.
+        wanted = self._limit if total <= self._limit else self._limit * 9 // 10
+        for _, size, path in sorted(files):
+            if total <= wanted:
+                break
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+        return total

@@ -1,0 +1,168 @@
+"""Real object stores on loopback, started and stopped by tests."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from holdfast.model.errors import HoldfastError
+from holdfast.store.backends.objects.address import Address, connect
+from holdfast.store.backends.objects.bucket import Bucket
+
+ACCESS, SECRET = "holdfast-test", "holdfast-secret"
+
+
+class Server:
+    """A process that speaks S3 at `endpoint`. It can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a process needs to find it."""
+        return {
+            "HOLDFAST_S3_ENDPOINT": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+        }
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=_die_with_parent,
+            )
+        deadline = time.monotonic() + 60
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                log_text = (self._folder / "server.log").read_text(errors="replace")
+                raise RuntimeError(f"the object store did not start:\n{log_text[-3000:]}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        """Whether objects can be written: the port alone is open before that."""
+        bucket = Bucket(connect(Address("s3", "bucket", "ready"), self.environ), patience=0)
+        try:
+            bucket.put("ready", b"?")
+        except HoldfastError:
+            return False
+        return True
+
+
+class SeaweedServer(Server):
+    """SeaweedFS, which honours conditional writes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._others = [free_port() for _ in range(7)]
+
+    def stop(self) -> None:
+        super().stop()
+        for port in self._others[3:]:
+            for socket_file in Path("/tmp").glob(f"seaweedfs-*-grpc-{port}.sock"):
+                socket_file.unlink(missing_ok=True)
+
+    def command(self) -> list[str]:
+        master, volume, filer, *grpc = self._others
+        identity = {
+            "name": "test",
+            "credentials": [{"accessKey": ACCESS, "secretKey": SECRET}],
+            "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+        }
+        (self._folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
+        return [
+            _tool("weed"),
+            "server",
+            f"-dir={data}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            f"-master.port={master}",
+            f"-master.port.grpc={grpc[0]}",
+            "-master.telemetry=false",
+            f"-volume.port={volume}",
+            f"-volume.port.grpc={grpc[1]}",
+            "-volume.max=0",
+            "-filer",
+            f"-filer.port={filer}",
+            f"-filer.port.grpc={grpc[2]}",
+            f"-filer.localSocket={self._folder / 'filer.sock'}",
+            "-s3",
+            f"-s3.port={self.port}",
+            f"-s3.port.grpc={grpc[3]}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.config={self._folder / 's3.json'}",
+            f"-s3.localSocket={self._folder / 's3.sock'}",
+            "-s3.iam=false",
+        ]
+
+
+class RcloneServer(Server):
+    """`rclone serve s3`, which ignores conditions."""
+
+    def command(self) -> list[str]:
+        data = self._folder / "data"
+        (data / "bucket").mkdir(parents=True, exist_ok=True)
+        return [
+            _tool("rclone"),
+            "serve",
+            "s3",
+            str(data),
+            "--addr",
+            f"127.0.0.1:{self.port}",
+            "--auth-key",
+            f"{ACCESS},{SECRET}",
+            "--vfs-cache-mode",
+            "off",
+        ]
+
+
+def _die_with_parent() -> None:
+    """A server must not outlive its test, however that ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"{name} is not installed; `make setup-test` installs it")
+    return found
