@@ -12,8 +12,10 @@ from holdfast.model.secrets import secret, secret_name, secret_value
 from holdfast.session.layout import Record, decode_records, encode_record, lowest
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.codes import CodeIndex, nested
-from holdfast.session.worker.grouping import changeable, shared_groups
+from holdfast.session.worker.plain import containers
 from holdfast.session.worker.secrets import redact, suspect
+from holdfast.session.worker.segments import cut, fill, look
+from holdfast.session.worker.sharing import changeable, changeable_ids, connected, shared_ids
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_what_can_change() -> None:
     assert not changeable("text", set())
     assert not changeable((1, 2), set())
     assert not changeable(Color.RED, set())
-    assert not changeable(int, set())
+    assert not changeable(int, {id(int)})
 
     def function() -> None: ...
 
@@ -98,14 +100,42 @@ def test_what_can_change() -> None:
 
 def test_groups() -> None:
     a, b, c = [1], [2], "text"
-    memos = [
-        {id(a): (0, a)},
-        {id(c): (0, c)},
-        {id(b): (0, b), id(c): (1, c)},
-        {id(a): (0, a), id(b): (1, b)},
-    ]
-    assert shared_groups(memos, set()) == [[0, 2, 3], [1]]
-    assert shared_groups([], set()) == []
+    memos = [{id(a)}, {id(c)}, {id(b), id(c)}, {id(a), id(b)}]
+    assert shared_ids(memos) == {id(a), id(b), id(c)}
+    assert connected([memo - {id(c)} for memo in memos]) == [[0, 2, 3], [1]]
+    assert connected([]) == []
+    assert changeable_ids({1: (0, a), 2: (1, c), 3: (2, (a,))}) == {1}
+
+
+def test_large_containers_are_cut_where_others_stay() -> None:
+    namespace: dict[str, object] = {}
+    big = {f"k{i}": i for i in range(10_000)}
+    rows = list(range(5000))
+    found = look({"x": [(big,)], "y": rows, "z": [0] * 10}, namespace)
+    assert [id(each) for each in found.large] == [id(rows), id(big)]
+    assert not found.names
+    assert look([{"__builtins__": 1}], namespace).names
+    for container in (big, rows):
+        pieces = list(cut(container))
+        again: dict[object, object] | list[object] = type(container)()
+        for piece in pieces:
+            fill(again, piece)
+        assert again == container
+        assert list(again) == list(container)
+        assert len(pieces) > 5
+    before = {tuple(piece) for piece in cut(big)}
+    del big["k77"]
+    big["new"] = 1
+    assert len({tuple(piece) for piece in cut(big)} - before) <= 2
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [(1, 0), ("x", 0), ([1, (2, {3: {4}})], 4), ([object()], None), ([0] * 1000, None)],
+)
+def test_plain_data_is_told_at_a_glance(value: object, count: int | None) -> None:
+    found = containers(value)
+    assert (None if found is None else len(found)) == count
 
 
 def test_code_is_found_again_by_its_place() -> None:

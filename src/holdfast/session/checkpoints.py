@@ -32,6 +32,7 @@ _STRUCTURES: dict[str, type[msgspec.Struct]] = {
     "report": layout.ReportPart,
 }
 _RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
+_MEMORY = re.compile(r"buffers/[a-z0-9]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,9 @@ def write(
             if kind is not None:
                 value = layout.encode(layout.decode(data, kind))  # by schema, then as plain data
                 draft.put(name, msgspec.msgpack.decode(value), split="structure")
+                continue
+            if _MEMORY.fullmatch(name):
+                draft.put(name, data, split="segment")
                 continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")

@@ -17,12 +17,22 @@ Tier = Literal["cloudpickle", "msgpack", "json", "source", "placeholder", "secre
 SMALL_PART = "namespace/small"
 SMALL = 64 << 10  # records below this size share one part
 
+# What a member of a record is: a variable, the state of a definition, an object that several
+# records need, a piece of a large container, what was changed in a module, a library's state.
 NAME = "name:"
 DEFINITION = "definition:"
+OBJECT = "object:"
+SEGMENT = "segment:"
+PATCH = "patch:"
+STATE = "state:"
+
+BUFFERS = "buffers/"  # memory by label
+# Labels of what every process has anyway: the session's globals, and the names of `builtins`.
+GLOBALS, BUILTINS = "globals", "builtins"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values of one or more members, readable without any other record."""
+    """The values of one or more members."""
 
     members: tuple[str, ...]
     tier: Tier
@@ -30,6 +40,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     portable: bool = True
     type_name: str = ""
     reason: str = ""
+    buffers: tuple[str, ...] = ()  # labels of the memory that the pickle takes, in its order
+    uses: tuple[str, ...] = ()  # labels of all memory and objects that it needs beside it
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,43 +5,45 @@ Nothing here changes the session; a capture that fails leaves it as it was.
 
 from __future__ import annotations
 
+import builtins
 import gc
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
-from holdfast.session.layout import DEFINITION, NAME, Definition, Record
-from holdfast.session.worker import inventory, tiers
+from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
+from holdfast.session.worker import inventory, randomness, segments, tiers, units
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
-from holdfast.session.worker.grouping import shared_groups
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
-from holdfast.session.worker.pickler import Attempt, Scope, Surroundings, pickle_record
+from holdfast.session.worker.kinds.functions import Scope
+from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.plain import containers
+from holdfast.session.worker.pool import Pool
 from holdfast.session.worker.proof import Living, failures
 from holdfast.session.worker.reasons import reason_of, secret_texts
 from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
+from holdfast.session.worker.surroundings import Surroundings
+from holdfast.session.worker.units import Taken, Unit
+
+_LOST = "its source is kept, but could not be executed"
 
 
 class Captured(NamedTuple):
     """A capture, ready to be handed to the host."""
 
-    parts: dict[str, bytes]
+    parts: dict[str, bytes | memoryview]
     items: tuple[ItemReport, ...]
     serialization_method: str
-
-
-class Unit(NamedTuple):
-    """One member of a record, with its value."""
-
-    member: str
-    value: object
 
 
 class Capture:
@@ -54,13 +56,29 @@ class Capture:
         codes: CodeIndex,
         definitions: Definitions,
         limit: int | None = None,
+        labels: Labels | None = None,
     ) -> None:
         self._namespace = namespace
-        self._cells = cells
         self._found: Inventory = inventory.take(namespace, codes, definitions)
-        known = secret_texts(namespace)
-        self._around = Surroundings(namespace, codes, self._found.labels, limit, known)
+        self._patches = definitions.patches.found()
+        self._random = randomness.states(definitions.imports)
+        kept = labels or Labels()
+        kept.begin()
+        self._around = Surroundings(
+            namespace,
+            codes,
+            self._found.labels,
+            self._found.objects,
+            kept,
+            limit,
+            secret_texts(namespace),
+        )
         self._kept = Kept(cells)
+        self._large: dict[int, str] = {}  # large containers by id, and their labels
+        self._containers: dict[str, object] = {}  # the same, by label
+        self._holding: set[str] = set()  # members that have one inside, or globals
+        self._named = {id(namespace): layout.GLOBALS, id(builtins.__dict__): layout.BUILTINS}
+        self._failed: dict[str, str] = {}  # labels of those that cannot be kept, and why
         self._records: list[Record] = []
         self._items: dict[str, ItemReport] = {}
         self._tiers: set[str] = set()
@@ -83,122 +101,212 @@ class Capture:
         items = tuple(
             sorted(self._items.values(), key=lambda item: order.get(item.name, len(order)))
         )
-        parts = {
-            "environment": layout.encode(_with_method(environment, method)),
+        environment = msgspec.structs.replace(environment, serialization_method=method)
+        parts: dict[str, bytes | memoryview] = {
+            "environment": layout.encode(environment),
             "sources": layout.encode(sources),
             "report": layout.encode(layout.ReportPart(items=items)),
-            **_parts(self._records),
+            **units.parts(self._records),
         }
+        used = {label for record in self._records for label in record.uses}
+        for label, owner in self._around.buffers.items():
+            if label in used:
+                parts[layout.BUFFERS + label] = units.memory(owner)
         return Captured(parts, items, method)
 
     def _capture(self) -> None:
         for skipped in self._found.skipped:
             self._items[skipped.name] = skipped
+        self._imports()
+        found = self._units()
+        found += self._segments(found)
+        taken = self._proven(self._alone(found))
+        pool = Pool(self._around, self._named | self._large, self._attempt)
+        self._records += pool.records(self._whole(taken))
+        self._report(taken, pool.apart)
+
+    def _imports(self) -> None:
         for entry in self._found.imports:
+            changed = self._patches.get(entry.module, {})
+            names = ", ".join(sorted({*changed.get("set", ()), *changed.get("delete", ())}))
+            reason = f"import {entry.module}" + (f"; changed since: {names}" if names else "")
             for name in entry.names:
-                self._item(name, "rebuilt", "source", f"import {entry.module}")
-        units: list[Unit] = []
+                self._item(name, "rebuilt", "source", reason)
+
+    def _units(self) -> list[Unit]:
+        """Everything that becomes a record, but for what needs no pickle at all."""
+        found: list[Unit] = []
         for name in self._found.values:
             value = self._namespace[name]
-            if issubclass(type(value), Placeholder):
-                self._placeholder(name, value)  # type: ignore[arg-type]  # just looked at
+            if type(value) is Placeholder:
+                self._placeholder(name, value)
             elif secret(name, value):
                 self._secret(name)
             else:
                 own = value is self._namespace  # `everything = globals()`
-                units.append(Unit(NAME + name, Scope("__main__") if own else value))
-        units += [Unit(DEFINITION + label, state) for label, state in self._found.states.items()]
-        attempts: list[tuple[Unit, Attempt]] = []
-        for unit in units:
-            attempt = self._attempt((unit,))
-            if isinstance(attempt, str):
-                self._lower(unit, attempt)
-            elif any(hole.identity == id(unit.value) for hole in attempt.pickler.holes):
-                self._lower(unit, attempt.pickler.holes[-1].reason)
+                found.append(Unit(NAME + name, Scope("__main__") if own else value))
+        found += [Unit(DEFINITION + label, state) for label, state in self._found.states.items()]
+        found += [Unit(PATCH + module, changed) for module, changed in self._patches.items()]
+        found += [Unit(STATE + library, state) for library, state in self._random.items()]
+        return found
+
+    def _segments(self, found: list[Unit]) -> list[Unit]:
+        """The pieces of large dicts and lists, as units of their own."""
+        made: list[Unit] = []
+        for unit in found:
+            found_in = segments.look(unit.value, self._namespace)
+            if found_in.names or found_in.large:
+                self._holding.add(unit.member)
+            for container in found_in.large:
+                if id(container) in self._large:
+                    continue
+                label = self._large[id(container)] = self._around.kept.shared(id(container))
+                self._containers[label] = container
+                kind = type(container).__name__
+                made += [Unit(SEGMENT + label, piece, kind) for piece in segments.cut(container)]
+        return made
+
+    def _alone(self, found: list[Unit]) -> list[Taken]:
+        """Each unit by itself; those that cannot be pickled go to a lower tier."""
+        taken: list[Taken | Unit] = []
+        for unit in found:
+            inside = containers(unit.value) if self._is_simple(unit) else None
+            taken.append(unit if inside is None else units.plain(unit, inside))
+        # One look at all of them is quicker than one at each.
+        simple = b"".join([each.data for each in taken if isinstance(each, Taken)])
+        searching, limit = suspect(simple), self._around.limit
+        done: list[Taken] = []
+        for each in taken:
+            if isinstance(each, Unit):
+                self._take(each, done)
+            elif (limit is not None and len(each.data) > limit) or (
+                searching and suspect(each.data)
+            ):
+                self._take(each.unit, done)
             else:
-                attempts.append((unit, attempt))
-        attempts = self._proven(attempts)
-        for group in self._groups([attempt for _, attempt in attempts]):
-            self._group([attempts[index] for index in group])
+                done.append(each)
+        return done
 
-    def _proven(self, attempts: list[tuple[Unit, Attempt]]) -> list[tuple[Unit, Attempt]]:
-        """Those that can be read back; the others go to a lower tier, with the reason."""
-        unsure = [index for index, (_, attempt) in enumerate(attempts) if attempt.pickler.unsure]
-        living = Living(self._namespace, self._around.codes, self._found.objects)
-        known = self._around.known
-        found = failures([attempts[index][1].data for index in unsure], living, known)
-        reasons = {unsure[index]: reason for index, reason in found.items()}
-        for index, reason in reasons.items():
-            self._lower(attempts[index][0], f"it cannot be read back: {reason}")
-        return [attempt for index, attempt in enumerate(attempts) if index not in reasons]
+    def _is_simple(self, unit: Unit) -> bool:
+        """Whether it is worth a look if it is plain data."""
+        # A default has no name of its own; the pickler that looks for secrets knows it.
+        return unit.kind != SEGMENT and not (unit.kind == DEFINITION and self._found.hidden)
 
-    def _groups(self, attempts: list[Attempt]) -> list[list[int]]:
-        if len(attempts) < 2:
-            return [[index] for index in range(len(attempts))]  # listing a memo takes its time
-        memos = [attempt.pickler.memo.copy() for attempt in attempts]
-        references = {obj for attempt in attempts for obj in attempt.pickler.references}
-        return shared_groups(memos, references)
+    def _take(self, unit: Unit, taken: list[Taken]) -> None:
+        hidden = (
+            dict(self._found.hidden) if unit.kind == DEFINITION and self._found.hidden else None
+        )
+        table = self._named | self._large if unit.member in self._holding else None
+        attempt = self._attempt((unit.value,), table, hidden)
+        if not isinstance(attempt, str) and attempt.suspect:
+            hidden = {}
+            attempt = self._attempt((unit.value,), table, hidden)
+        if isinstance(attempt, str):
+            self._lower(unit, attempt)
+        elif any(h.identity == id(unit.value) and not h.revives for h in attempt.found.holes):
+            self._lower(unit, attempt.found.holes[-1].reason)
+        else:
+            taken.append(units.taken(unit, attempt, hidden))
 
-    def _group(self, members: list[tuple[Unit, Attempt]]) -> None:
-        if len(members) == 1:
-            self._record(members, members[0][1])
-            return
-        together = self._attempt(tuple(unit for unit, _ in members))
-        if not isinstance(together, str):
-            self._record(members, together)
-            return
-        # Together they are too large or too deep; apart they can still be kept.
-        for unit, alone in members:
-            self._record([(unit, alone)], alone, f"no longer shares with others: {together}")
-
-    def _attempt(self, units: tuple[Unit, ...]) -> Attempt | str:
-        """Pickle units into one record; a text says why that cannot be."""
-        values = tuple(unit.value for unit in units)
+    def _attempt(
+        self,
+        values: tuple[object, ...],
+        table: Mapping[int, str] | None,
+        hidden: dict[int, str] | None,
+    ) -> Attempt | str:
+        """Pickle values into one record; a text says why that cannot be."""
         try:
-            attempt = pickle_record(values, self._around)
-            defined = any(unit.member.startswith(DEFINITION) for unit in units)
-            hidden = self._found.hidden if defined else {}
-            if hidden or attempt.suspect:
-                attempt = pickle_record(values, self._around, hidden)
+            return pickle_record(values, self._around, table, hidden)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
             return reason_of(error, self._around.known)
-        return attempt
 
-    def _record(
-        self, members: list[tuple[Unit, Attempt]], attempt: Attempt, note: str = ""
-    ) -> None:
-        record = Record(
-            members=tuple(unit.member for unit, _ in members),
-            tier="cloudpickle",
-            data=attempt.data,
-            portable=attempt.pickler.portable,
-        )
-        self._records.append(record)
-        redacted = {place: self._kept.place(place) for place in sorted(attempt.pickler.places)}
-        for unit, alone in members:
+    def _proven(self, taken: list[Taken]) -> list[Taken]:
+        """Those that can be read back; the others go to a lower tier, with the reason."""
+        unsure = [index for index, each in enumerate(taken) if each.found.unsure]
+        if not unsure:
+            return taken
+        living = Living(self._around, self._containers)
+        known = self._around.known
+        records = [(taken[index].data, tuple(taken[index].found.buffers)) for index in unsure]
+        found = failures(records, living, known)
+        reasons = {unsure[index]: reason for index, reason in found.items()}
+        for index, reason in reasons.items():
+            self._lower(taken[index].unit, f"it cannot be read back: {reason}")
+        return [each for index, each in enumerate(taken) if index not in reasons]
+
+    def _whole(self, taken: list[Taken]) -> list[Taken]:
+        """Without what needs a container of which a segment could not be kept."""
+        limit = self._around.limit
+        sizes: dict[str, int] = {}
+        for each in taken:
+            if each.unit.kind == SEGMENT:
+                sizes[each.unit.name] = sizes.get(each.unit.name, 0) + len(each.data)
+        for label, size in sizes.items():
+            if limit is not None and size > limit:
+                self._failed[label] = f"larger than the limit of {limit} bytes for one item"
+        if not self._failed:
+            return taken
+        kept: list[Taken] = []
+        for each in taken:
+            reasons = [self._failed[label] for label in each.found.used if label in self._failed]
+            if each.unit.kind == SEGMENT:
+                if each.unit.name not in self._failed:
+                    kept.append(each)
+            elif reasons:
+                self._lower(each.unit, reasons[0])
+            else:
+                kept.append(each)
+        return kept
+
+    def _report(self, taken: list[Taken], apart: dict[str, str]) -> None:
+        places = {place for each in taken for place in each.found.places}
+        redacted = {place: self._kept.place(place) for place in sorted(places)}
+        pieces: dict[str, list[Taken]] = {}
+        for each in taken:
+            if each.unit.kind == SEGMENT:
+                pieces.setdefault(each.unit.name, []).append(each)
+        for each in taken:
+            unit = each.unit
+            if unit.kind == SEGMENT or unit.name in self._items:
+                continue
             # By itself each member shows what is its own and not its neighbour's.
-            pickler = alone.pickler
-            reasons = [*([note] if note else []), *pickler.notes]
-            reasons += [f"left out a secret: {name}" for name in dict.fromkeys(pickler.secrets)]
-            reasons += {redacted.get(place, ""): None for place in sorted(pickler.places)}
-            holes = {f"{hole.type_name}: {hole.reason}": None for hole in pickler.holes}
+            whole = [each, *_within(each, pieces)]
+            reasons = [apart.get(unit.member, "")]
+            holes: dict[str, None] = {}
+            for part in whole:
+                found = part.found
+                reasons += found.notes
+                reasons += [f"left out a secret: {name}" for name in found.secrets]
+                reasons += [redacted[place] for place in sorted(found.places)]
+                holes |= {f"{hole.type_name}: {hole.reason}": None for hole in found.holes}
             if holes:
                 reasons.append("holds what cannot be saved: " + "; ".join(list(holes)[:3]))
-            reasons = [reason for reason in reasons if reason]
-            kind, _, name = unit.member.partition(":")
-            if kind + ":" == DEFINITION:
-                self._found.notes.setdefault(name, []).extend(reasons)
-                continue
-            self._tiers.add("cloudpickle")
-            outcome = "placeholder" if holes else "rebuilt" if reasons else "exact"
-            self._item(name, outcome, "cloudpickle", "; ".join(reasons), len(alone.data))
+            reasons = [reason for reason in dict.fromkeys(reasons) if reason]
+            if unit.kind == DEFINITION:
+                self._found.notes.setdefault(unit.name, []).extend(reasons)
+            elif unit.kind == NAME:
+                self._tiers.add("cloudpickle")
+                outcome = "placeholder" if holes else "rebuilt" if reasons else "exact"
+                size = sum(len(part.data) for part in whole) + self._beside(whole)
+                self._item(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
+
+    def _beside(self, whole: list[Taken]) -> int:
+        """Bytes of the memory that a variable keeps beside its records."""
+        labels = {label for part in whole for label in part.found.used}
+        buffers = self._around.buffers
+        return sum(units.memory(buffers[label]).nbytes for label in labels if label in buffers)
 
     def _lower(self, unit: Unit, reason: str) -> None:
-        kind, _, name = unit.member.partition(":")
-        if kind + ":" == DEFINITION:
-            self._found.notes.setdefault(name, []).append(f"only its source is kept: {reason}")
+        if unit.kind == SEGMENT:
+            self._failed[unit.name] = reason
+            return
+        if unit.kind == DEFINITION:
+            self._found.notes.setdefault(unit.name, []).append(f"only its source is kept: {reason}")
+            return
+        if unit.kind != NAME:
+            self._item(unit.member, "skipped", "", reason)
             return
         try:
             record = tiers.lower_tier(unit.member, unit.value, reason, self._around.limit)
@@ -217,7 +325,7 @@ class Capture:
         self._records.append(record)
         self._tiers.add(record.tier)
         outcome = "placeholder" if record.tier == "placeholder" else "rebuilt"
-        self._item(name, outcome, record.tier, record.reason, len(record.data))
+        self._item(unit.name, outcome, record.tier, record.reason, len(record.data))
 
     def _placeholder(self, name: str, value: Placeholder) -> None:
         kind, reason, data, hidden = describe(value)
@@ -243,9 +351,10 @@ class Capture:
         for definition in self._found.definitions:
             note = self._kept.definition(definition)
             notes = [*([note] if note else []), *self._found.notes.get(definition.label, [])]
+            lost = definition.label in self._found.lost
             for name in definition.names:
-                reason = "; ".join(["from its source", *notes])
-                self._item(name, "rebuilt", "source", reason)
+                reason = "; ".join([_LOST if lost else "from its source", *notes])
+                self._item(name, "placeholder" if lost else "rebuilt", "source", reason)
             definitions.append(definition)
         return tuple(definitions)
 
@@ -261,24 +370,16 @@ class Capture:
         )
 
 
-def _with_method(environment: layout.Environment, method: str) -> layout.Environment:
-    return msgspec.structs.replace(environment, serialization_method=method)
-
-
-def _parts(records: list[Record]) -> dict[str, bytes]:
-    """Records as parts: small ones together, a large one by itself."""
-    small: list[bytes] = []
-    parts: dict[str, bytes] = {}
-    for record in records:
-        data = layout.encode_record(record)
-        if len(data) < layout.SMALL:
-            small.append(data)
+def _within(whole: Taken, pieces: Mapping[str, list[Taken]]) -> list[Taken]:
+    """The segments of a unit's large containers, and of those inside them."""
+    found: list[Taken] = []
+    labels, waiting = set(), list(whole.found.used)
+    while waiting:
+        label = waiting.pop()
+        if label in labels:
             continue
-        name = record.members[0].partition(":")[2]
-        part = f"namespace/{name}" if name.isidentifier() and name.isascii() else ""
-        if not part or part in parts or part == layout.SMALL_PART:
-            part = f"namespace/large.{len(parts)}"
-        parts[part] = data
-    if small:
-        parts[layout.SMALL_PART] = b"".join(small)
-    return parts
+        labels.add(label)
+        for piece in pieces.get(label, ()):
+            found.append(piece)
+            waiting += piece.found.used
+    return found

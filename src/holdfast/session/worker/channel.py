@@ -47,7 +47,7 @@ class Channel:
         with self._interrupts.shielded():
             self._control.sendall(frame(message))
 
-    def send_part(self, request_id: int, name: str, data: bytes) -> None:
+    def send_part(self, request_id: int, name: str, data: bytes | memoryview) -> None:
         """Write a part of a checkpoint, in pieces."""
         for piece, last in pieces(data):
             self.send(PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last))

@@ -10,9 +10,12 @@ from __future__ import annotations
 import ast
 import builtins
 import weakref
-from typing import Literal, NamedTuple
+from types import FunctionType
+from typing import Any, Literal, NamedTuple, NoReturn
 
+from holdfast.session.layout import Definition
 from holdfast.session.worker.cells import first_line
+from holdfast.session.worker.patches import Patches
 
 # Looked up through builtins, so that the user's namespace stays the user's.
 _HOOK = "__holdfast_ran__"
@@ -32,6 +35,7 @@ class Site(NamedTuple):
 
 # As `type` itself has it, and the type itself is asked: no user code runs.
 _DICT = type.__dict__["__dict__"].__get__
+_QUALNAME = type.__dict__["__qualname__"].__get__
 
 
 def attributes_of(made: object) -> dict[str, object]:
@@ -39,16 +43,46 @@ def attributes_of(made: object) -> dict[str, object]:
     return dict(_DICT(made)) if issubclass(type(made), type) else {}
 
 
-class Event:
-    """A definition that ran, the object it made, and a class's attributes at that moment."""
+def inner_classes(made: object, within: str = "") -> dict[str, type]:
+    """The classes that stand in a class's body, by their way from there."""
+    found: dict[str, type] = {}
+    for name, value in attributes_of(made).items():
+        if issubclass(type(value), type) and _QUALNAME(value) == f"{_QUALNAME(made)}.{name}":
+            assert isinstance(value, type)
+            found[within + name] = value
+            found |= inner_classes(value, f"{within}{name}.")
+    return found
 
-    __slots__ = ("attributes", "label", "object", "site")
+
+class Snapshot(NamedTuple):
+    """A class as its source made it: its attributes, and what its methods carry with them."""
+
+    attributes: dict[str, object]
+    methods: dict[str, tuple[Any, Any, dict[str, Any]]]  # `Any`: whatever the user gave them
+
+    @classmethod
+    def of(cls, made: object) -> Snapshot:
+        attributes = attributes_of(made)
+        methods = {
+            name: (value.__defaults__, value.__kwdefaults__, dict(vars(value)))
+            for name, value in attributes.items()
+            if type(value) is FunctionType
+        }
+        return cls(attributes, methods)
+
+
+class Event:
+    """A definition that ran, the object it made, and what that was like at the moment."""
+
+    __slots__ = ("label", "object", "site", "snapshots")
 
     def __init__(self, label: str, site: Site, made: object) -> None:
         self.label = label
         self.site = site
         self.object = weakref.ref(made)
-        self.attributes = attributes_of(made)
+        # Of the class, and of those inside it by their way from there.
+        self.snapshots = {"": Snapshot.of(made)}
+        self.snapshots |= {p: Snapshot.of(each) for p, each in inner_classes(made).items()}
 
 
 class Definitions:
@@ -62,12 +96,19 @@ class Definitions:
         self._sequence = 0
         self._room = 1000
         self.imports: dict[str, str] = {}
+        self.patches = Patches()
+        # What a restore could not make, by label: it is carried along to be made another time.
+        self.lost: dict[str, Definition] = {}
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("this belongs to the worker, not to the session")
 
     def install(self) -> None:
         setattr(builtins, _HOOK, self._ran)
 
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
         """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""
+        self.patches.look_for(tree)
         tree.body = self._statements(tree.body, cell)
         return tree
 
@@ -85,6 +126,7 @@ class Definitions:
         """Forget everything, before a restore."""
         self._events.clear()
         self.imports.clear()
+        self.lost.clear()
 
     def reset(self, events: list[Event], imports: dict[str, str]) -> None:
         """Take back what was known before a restore that failed."""
@@ -100,6 +142,7 @@ class Definitions:
         if site.kind == "import":
             for module in site.modules:
                 self.imports.setdefault(module, site.statement)
+                self.patches.imported(module)
             return
         made = self._namespace.get(site.name)
         try:

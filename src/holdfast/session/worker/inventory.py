@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import FunctionType
+
+import msgspec
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session.layout import Definition, Import
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Event
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.pickler import function_state
+from holdfast.session.worker.kinds.functions import function_state
+from holdfast.session.worker.kinds.modules import import_name
+from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.runner import clean, text_of
 from holdfast.session.worker.secrets import secret
@@ -38,6 +41,7 @@ class Inventory:
     notes: dict[str, list[str]] = field(default_factory=dict)
     hidden: dict[int, str] = field(default_factory=dict)
     skipped: list[ItemReport] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)  # labels of what could not be made again
 
 
 def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definitions) -> Inventory:
@@ -70,6 +74,7 @@ def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definition
             place = codes.locate(made.__code__)
             if place is not None:
                 _add_function(found, event.label, made, place, bound.pop(id(made)))
+    _add_lost(found, definitions.lost, namespace)
     for names in bound.values():
         value = namespace[names[0]]
         place = codes.locate(value.__code__) if type(value) is FunctionType else None
@@ -86,13 +91,9 @@ def _is_text(name: str) -> bool:
 
 
 def _module_name(value: object) -> str | None:
-    """The name by which a module is imported again. Only the type is asked: no user code runs."""
-    if not issubclass(type(value), ModuleType):
-        return None
-    name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
-    if type(name) is not str or not _is_text(name) or sys.modules.get(name) is not value:
-        return None
-    return name
+    """The name by which a module is imported again, if it can be written down."""
+    name = import_name(value)
+    return name if name is not None and _is_text(name) else None
 
 
 def _own_function(value: object, namespace: dict[str, object]) -> bool:
@@ -113,6 +114,16 @@ def _imports(modules: dict[str, list[str]], ran: dict[str, str]) -> tuple[Import
     return tuple(imports)
 
 
+def _add_lost(found: Inventory, lost: dict[str, Definition], namespace: dict[str, object]) -> None:
+    """Source that could not be executed the last time, as long as its names stand for it."""
+    for label, entry in lost.items():
+        names = tuple(n for n in entry.names if type(namespace.get(n)) is Placeholder)
+        found.definitions.append(msgspec.structs.replace(entry, names=names))
+        found.lost.add(label)
+        for name in names:
+            found.values.remove(name)
+
+
 def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> None:
     site = event.site
     found.labels[id(made)] = event.label
@@ -124,7 +135,7 @@ def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> 
         )
     )  # fmt: skip
     try:
-        state = class_state(made, event.attributes)
+        state = class_state(made, event)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001  # its attributes are user code

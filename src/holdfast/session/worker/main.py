@@ -29,6 +29,7 @@ from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
+from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.runner import Runner, clean, describe, flush
 
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +47,7 @@ class Worker:
         self._cells = CellLog()
         self._codes = CodeIndex(self._cells)
         self._definitions = Definitions(self._namespace)
+        self._labels = Labels()
         self._runner = Runner(self._namespace, self._cells, self._definitions)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
@@ -98,6 +100,7 @@ class Worker:
                     self._codes,
                     self._definitions,
                     message.max_item_bytes,
+                    self._labels,
                 )
                 captured = capture.run(self._environment())
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
@@ -135,6 +138,7 @@ class Worker:
                     self._codes,
                     self._definitions,
                     message.secrets,
+                    self._labels,
                 )
                 items = restore.run()
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was

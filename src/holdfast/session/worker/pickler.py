@@ -1,39 +1,37 @@
 """Writing a record: cloudpickle's reducers, with definitions as references and no failures.
 
 A node that cannot be saved becomes a placeholder inside the pickle, in the same pass, so
-it costs nothing but itself. Functions keep the session's namespace as their globals; their
-code is a place in source wherever it has one.
+it costs nothing but itself.
 """
 
 from __future__ import annotations
 
 import functools
-import io
 import pickle
 import sys
-import threading
-from collections.abc import Callable, Mapping
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from holdfast.session.worker import rebuild
-from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker import kinds, rebuild
+from holdfast.session.worker.codes import Place
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.kinds.contract import Reduce, Reduction
+from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.reasons import message_line, secret_texts
 from holdfast.session.worker.runner import type_module, type_name
 from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value, suspect
-
-# `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
-Reduction = Any
+from holdfast.session.worker.sharing import Memo
+from holdfast.session.worker.surroundings import Surroundings
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
 _LIBRARIES = {*sys.stdlib_module_names, "numpy", "pandas", "polars", "pyarrow", "sklearn", "torch"}
 DEEP = 10_000  # recursion limit for the second attempt at a deep object
-_WRAPPED = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
-_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+LARGE = 1 << 20  # a buffer of this size leaves the record
 
 
 class Hole(NamedTuple):
@@ -42,6 +40,22 @@ class Hole(NamedTuple):
     identity: int
     type_name: str
     reason: str
+    revives: bool = False  # where the library is that was missing
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a pickler met in a record."""
+
+    holes: list[Hole] = field(default_factory=list)
+    places: set[Place] = field(default_factory=set)
+    references: set[int] = field(default_factory=set)
+    secrets: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    buffers: list[str] = field(default_factory=list)  # in the order in which the pickle takes them
+    used: dict[str, None] = field(default_factory=dict)  # labels of what it needs beside it
+    portable: bool = True
+    unsure: bool = False  # whether reading it back runs code that may refuse
 
 
 class TooLarge(Exception):
@@ -52,19 +66,25 @@ class Output:
     """Takes a pickle as it grows: frames, and large payloads as the objects that they are."""
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = limit
+        self.limit = limit
         self._size = 0
         self._pieces: list[bytes] = []
         # An array's memory is not text; looking for secrets in gigabytes of it takes seconds.
         self.raw: dict[int, bytes] = {}
 
     def write(self, data: Any, /) -> int:
-        piece = data if type(data) is bytes else bytes(data)
-        self._size += len(piece)
-        if self._limit is not None and self._size > self._limit:
-            raise TooLarge(f"larger than the limit of {self._limit} bytes for one item")
-        self._pieces.append(piece)
-        return len(piece)
+        self.grow(len(data))
+        self._pieces.append(data if type(data) is bytes else bytes(data))
+        return len(data)
+
+    def grow(self, size: int) -> None:
+        """Count bytes before they are copied. Raises TooLarge."""
+        self.check(self._size + size)
+        self._size += size
+
+    def check(self, size: int) -> None:
+        if self.limit is not None and size > self.limit:
+            raise TooLarge(f"larger than the limit of {self.limit} bytes for one item")
 
     def data(self) -> bytes:
         return b"".join(self._pieces)
@@ -74,196 +94,191 @@ class Output:
         return any(suspect(piece) for piece in self._pieces if id(piece) not in self.raw)
 
 
-class Surroundings(NamedTuple):
-    """What a record may refer to instead of containing it."""
-
-    namespace: dict[str, object]
-    codes: CodeIndex
-    labels: Mapping[int, str]  # id of a class or function -> the label of its definition
-    limit: int | None = None
-    known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
-
-
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles one record and notes what it met."""
 
     def __init__(self, output: Output, around: Surroundings) -> None:
-        super().__init__(output, protocol=5)
+        super().__init__(output, protocol=5, buffer_callback=self._take_buffer)
         self._output = output
         self._around = around
-        self.holes: list[Hole] = []
-        self.places: set[Place] = set()
-        self.references: set[int] = set()
+        self._families: dict[type, Reduce | None] = around.families
+        self.namespace = around.namespace
         self.hidden: dict[int, str] = {}
-        self.secrets: list[str] = []
-        self.notes: list[str] = []
-        self.portable = True
-        self.unsure = False  # whether reading it back runs code that may refuse
+        self.found = Findings()
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
-        special = _SPECIAL.get(kind)
-        if special is not None:
-            return special(self, obj)
-        if issubclass(kind, type):
-            return self._reference(obj) or super().reducer_override(obj)
-        if kind.__name__ == "ndarray" and type_module(kind) == "numpy":
-            return self._array(obj, kind)
-        if issubclass(kind, Placeholder):
-            name, reason, _, _ = describe(obj)
-            return self._hole(obj, name, reason)
-        return self._guarded(obj, kind)
+        try:
+            reduce = self._families[kind]
+        except KeyError:
+            reduce = self._families[kind] = kinds.family(kind)
+        if reduce is None:
+            if issubclass(kind, Placeholder):
+                return self._placeholder(obj)
+            return self.plain(obj)
+        try:
+            return reduce(self, obj)
+        except (Interrupted, TooLarge):
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code; the hole says what it was
+            return self._failed(obj, error)
 
-    def _guarded(self, obj: Any, kind: type) -> Reduction:
+    # -- for the families (kinds/contract.py) --------------------------------------------
+
+    def plain(self, obj: Any) -> Reduction:
+        kind = type(obj)
         reducer = self.dispatch_table.get(kind)
         try:
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
-        except Interrupted:
+        except (Interrupted, TooLarge):
             raise
         except BaseException as error:  # noqa: BLE001  # user code; the hole says what it was
-            known = self._around.known | secret_texts(_attributes(obj))
-            return self._hole(obj, type_name(obj), message_line(error, known))
-        self.unsure = self.unsure or not _trusted(kind)
-        if isinstance(reduced, str) and not _reachable(obj, reduced):
-            return self._hole(obj, type_name(obj), f"it cannot be found as {reduced}")
+            return self._failed(obj, error)
+        self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
+        if isinstance(reduced, str):
+            if not _reachable(obj, reduced):
+                return self.hole(obj, f"it cannot be found as {reduced}")
+            if kind is BuiltinFunctionType:
+                self.found.references.add(id(obj))
+        elif _has_no_state(reduced):
+            name = _name_in_module(obj)
+            if name is not None:
+                self.found.references.add(id(obj))
+                return rebuild.named, (type_module(kind), name)
         return reduced
 
-    def _reference(self, obj: object) -> Reduction:
+    def by_value(self, obj: Any) -> Reduction:
+        return super().reducer_override(obj)
+
+    def hole(self, obj: object, reason: str) -> Reduction:
+        name = type_name(obj)
+        self.found.holes.append(Hole(id(obj), name, reason))
+        return rebuild.placeholder, (name, reason)
+
+    def note(self, text: str) -> None:
+        self.found.notes.append(text)
+
+    def missing(self, obj: type) -> Reduction:
+        module, name, reason = named(obj)
+        self.found.holes.append(Hole(id(obj), f"{module}.{name}", reason, True))
+        return rebuild.named, (module, name)
+
+    def local(self, obj: object) -> None:
+        self.found.references.add(id(obj))
+
+    def reference(self, obj: object) -> Reduction:
         label = self._around.labels.get(id(obj))
         if label is None:
             return None
-        self.references.add(id(obj))
+        self.found.references.add(id(obj))
         return rebuild.definition, (label,)
 
-    def _function(self, obj: FunctionType) -> Reduction:
-        reference = self._reference(obj)
-        if reference is not None:
-            return reference
-        scope = obj.__globals__
-        name = scope.get("__name__")
-        if scope is self._around.namespace:
-            name = "__main__"
-        else:
-            reduced = super().reducer_override(obj)
-            if reduced is NotImplemented:
-                self.references.add(id(obj))
-                return reduced
-            module = sys.modules.get(name) if isinstance(name, str) else None
-            if module is None or module.__dict__ is not scope:
-                return reduced  # its globals belong to no module: cloudpickle's copy has to do
-        arguments = (obj.__code__, Scope(str(name)), obj.__name__, obj.__closure__)
-        state = function_state(obj)
-        return rebuild.function, arguments, state or None, None, None, rebuild.set_function
+    def outer(self, obj: type) -> tuple[type, str] | None:
+        return self._around.outer(obj)
 
-    def _code(self, obj: CodeType) -> Reduction:
-        place = self._around.codes.locate(obj)
+    def place(self, code: CodeType) -> tuple[object, ...] | None:
+        place = self._around.codes.locate(code)
         if place is None:
-            self.portable = False
-            return self._guarded(obj, CodeType)
-        self.places.add(place)
-        return rebuild.code, tuple(place)
+            self.found.portable = False
+            return None
+        self.found.places.add(place)
+        return tuple(place)
 
-    def _closure(self, obj: CellType) -> Reduction:
-        try:
-            contents = (obj.cell_contents,)
-        except ValueError:
-            return rebuild.cell, ()
-        return rebuild.cell, (), contents, None, None, rebuild.set_cell
+    def enclosed(self, function: FunctionType) -> None:
+        """Only the pickler that looks for secrets needs to know."""
 
-    def _module(self, obj: ModuleType) -> Reduction:
-        if obj.__dict__ is self._around.namespace:
-            return rebuild.module, ("__main__",)
-        return self._guarded(obj, ModuleType)
+    def buffer(self, address: int, size: int, owner: object) -> str:
+        self._output.grow(size)
+        label = self._around.buffer(address, size, owner)
+        self.found.used[label] = None
+        return label
 
-    def _lock(self, obj: Any) -> Reduction:
-        if obj.locked():
-            return self._hole(obj, type_name(obj), "somebody holds it")
-        return threading.Lock, ()
+    def raw(self, data: bytes) -> None:
+        self._output.raw[id(data)] = data
 
-    def _rlock(self, obj: Any) -> Reduction:
-        if "owner=0" not in repr(obj):
-            return self._hole(obj, type_name(obj), "somebody holds it")
-        return threading.RLock, ()
+    def check_size(self, size: int) -> None:
+        self._output.check(size)
 
-    def _file(self, obj: Any) -> Reduction:
-        # cloudpickle would put a copy of the file's content in its place, and say nothing.
-        for name in ("stdout", "stderr", "stdin"):
-            if obj is getattr(sys, name):
-                return getattr, (sys, name)
-        return self._hole(obj, type_name(obj), "open files are not brought back")
+    # -- underneath ----------------------------------------------------------------------
 
-    def _cache(self, obj: Any) -> Reduction:
-        self.notes.append(f"the cache of {obj.__wrapped__.__name__} starts empty")
-        parameters = obj.cache_parameters()
-        arguments = (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
-        # `cache_parameters` and what `functools.wraps` copies are made anew.
-        own = {k: v for k, v in vars(obj).items() if k not in _WRAPPED}
-        return rebuild.cached, arguments, own or None
+    def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether a buffer stays in the pickle; a large one is kept beside it."""
+        view = buffer.raw()
+        if view.nbytes < LARGE:
+            return True
+        label = self.buffer(kinds.memory.address(view), view.nbytes, view)
+        self.found.buffers.append(label)
+        return False
 
-    def _array(self, obj: Any, kind: type) -> Reduction:
-        """A view goes together with the array that owns its memory, so that it stays a view."""
-        root = obj
-        while type(root.base) is kind:
-            root = root.base
-        if root is obj:
-            # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and
-            # then `resize` fails.
-            return self._owner(obj)
-        if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
-            self.notes.append("a view of an array comes back as a copy")
-            return self._owner(obj)
-        offset = obj.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
-        return rebuild.view, (root, *place)
+    def _placeholder(self, obj: Placeholder) -> Reduction:
+        name, reason, _, _ = describe(obj)
+        revives = isinstance(obj, Missing)
+        self.found.holes.append(Hole(id(obj), name, reason, revives))
+        return again(obj) if isinstance(obj, Missing) else (rebuild.placeholder, (name, reason))
 
-    def _owner(self, obj: Any) -> Reduction:
-        reduced = obj.__reduce__()
-        memory = reduced[2][-1]
-        if type(memory) is bytes and obj.dtype.kind in "biufcmM":
-            self._output.raw[id(memory)] = memory
-        return reduced
-
-    def _memory(self, obj: memoryview) -> Reduction:
-        self.notes.append("a memoryview comes back over a copy of its bytes")
-        if obj.format != "B" or obj.ndim != 1:
-            return self._hole(obj, "memoryview", "only views of single bytes are brought back")
-        return memoryview, (obj.tobytes() if obj.readonly else bytearray(obj),)
-
-    def _hole(self, obj: object, name: str, reason: str) -> Reduction:
-        self.holes.append(Hole(id(obj), name, reason))
-        return rebuild.placeholder, (name, reason)
+    def _failed(self, obj: object, error: BaseException) -> Reduction:
+        known = self._around.known | secret_texts(_attributes(obj))
+        return self.hole(obj, message_line(error, known))
 
 
-class SecretPickler(RecordPickler):
-    """The slower pickler, used where a first look found what may be a secret."""
+class ReferencePickler(RecordPickler):
+    """The slower pickler: some objects are only named in the record, secrets are left out."""
+
+    def __init__(
+        self, output: Output, around: Surroundings, table: Mapping[int, str], searching: bool
+    ) -> None:
+        super().__init__(output, around)
+        self._table = table
+        self._searching = searching
+        self.met: dict[int, object] = {}  # what the record only names
 
     def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        label = self._table.get(id(obj))
+        if label is not None:
+            self.met[id(obj)] = obj
+            self.found.used[label] = None
+            return ("object", label)
+        if not self._searching:
+            return None
         kind = type(obj)
-        if kind is dict:
-            for key, value in obj.items():
-                if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:
-                    continue
-                # {"password": "password"}: the interpreter has one object for both.
-                if isinstance(value, bytes) or not secret_name(value):
-                    self.hidden[id(value)] = key
-        elif kind is str or kind is bytes:
+        if kind is str or kind is bytes:
             name = self.hidden.get(id(obj))
             if name is None and secret_value(obj):
                 name = "key"
             if name is not None:
-                self.secrets.append(name)
+                self.found.secrets.append(name)
                 return ("secret", name)
+        elif issubclass(kind, dict):
+            self._hide(dict.items(obj))
+        elif issubclass(kind, tuple) and kind is not tuple:
+            fields = getattr(kind, "_fields", ())
+            self._hide(zip(fields, obj, strict=False) if type(fields) is tuple else ())
         return None
 
+    def enclosed(self, function: FunctionType) -> None:
+        if not self._searching:
+            return
+        code = function.__code__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        self._hide((name, _contents(cell)) for name, cell in cells)
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        self._hide(zip(names, defaults, strict=True))
 
-class Scope:
-    """A function's globals inside a pickle: named, never copied."""
+    def _hide(self, pairs: Any) -> None:
+        for key, value in pairs:
+            if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:
+                continue
+            # {"password": "password"}: the interpreter has one object for both.
+            if isinstance(value, bytes) or not secret_name(value):
+                self.hidden[id(value)] = key
 
-    def __init__(self, module: str) -> None:
-        self.module = module
 
-    def __reduce__(self) -> Reduction:
-        return rebuild.namespace, (self.module,)
+def _contents(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 @functools.cache
@@ -275,33 +290,28 @@ def _trusted(kind: type) -> bool:
     return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
 
 
-def function_state(function: FunctionType) -> dict[str, object]:
-    """What a function's code does not say; empty for a plain one."""
-    state: dict[str, object] = {}
-    for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__dict__"):
-        value = getattr(function, name)
-        if value:
-            state[name] = value
-    code = function.__code__
-    documentation = code.co_consts[0] if code.co_consts else None
-    expected = {
-        "__name__": code.co_name,
-        "__qualname__": code.co_qualname,
-        "__module__": function.__globals__.get("__name__"),
-        "__doc__": documentation if isinstance(documentation, str) else None,
-    }
-    for name, value in expected.items():
-        if getattr(function, name) != value:
-            state[name] = getattr(function, name)
-    return state
-
-
 def _reachable(obj: object, name: str) -> bool:
     module = sys.modules.get(pickle.whichmodule(obj, name))  # type: ignore[attr-defined]
     found: object = module
     for step in name.split("."):
         found = getattr(found, step, None)
     return found is obj
+
+
+def _has_no_state(reduced: tuple[Any, ...]) -> bool:
+    """Whether nothing but its identity tells one such object from another."""
+    return len(reduced[1]) <= 1 and not any(reduced[2:])
+
+
+def _name_in_module(obj: object) -> str | None:
+    """The name of one of a kind, such as `dataclasses.MISSING`, in the module of its class."""
+    module = type_module(type(obj))
+    if module in ("__main__", "builtins") or module not in sys.modules:
+        return None
+    for name, value in list(vars(sys.modules[module]).items()):
+        if value is obj:
+            return name
+    return None
 
 
 def _attributes(obj: object) -> dict[str, object]:
@@ -313,58 +323,60 @@ def _attributes(obj: object) -> dict[str, object]:
     return found if type(found) is dict else {}
 
 
-_SPECIAL: dict[type, Callable[[RecordPickler, Any], Reduction]] = {
-    FunctionType: RecordPickler._function,
-    CodeType: RecordPickler._code,
-    CellType: RecordPickler._closure,
-    ModuleType: RecordPickler._module,
-    _LOCK: RecordPickler._lock,
-    _RLOCK: RecordPickler._rlock,
-    io.TextIOWrapper: RecordPickler._file,
-    memoryview: RecordPickler._memory,
-    type(functools.lru_cache(len)): RecordPickler._cache,
-}
-# Found by name in their modules: the pickler's own way is safe and quick.
-_SPECIAL[BuiltinFunctionType] = lambda pickler, obj: pickler._guarded(obj, BuiltinFunctionType)
-
-
 class Attempt(NamedTuple):
     """A pickled record and what the pickler met."""
 
     data: bytes
-    pickler: RecordPickler
+    found: Findings
     suspect: bool
+    pickler: RecordPickler
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def memo(self) -> Memo:
+        """Every object in the record, by id; a new list each time."""
+        found: Memo = self.pickler.memo.copy()
+        return found
 
 
 def pickle_record(
     values: tuple[object, ...],
     around: Surroundings,
+    table: Mapping[int, str] | None = None,
     hidden: Mapping[int, str] | None = None,
 ) -> Attempt:
-    """Pickle these values into one record. Raises whatever the pickler cannot turn into a hole."""
-    kind = RecordPickler if hidden is None else SecretPickler
+    """Pickle these values into one record. Raises whatever the pickler cannot turn into a hole.
+
+    Objects in `table` are only named in it. With `hidden`, secrets are looked for and left out.
+    """
     try:
-        return _attempt(kind, values, around, hidden or {})
+        return _attempt(values, around, table, hidden)
     except (RecursionError, pickle.PicklingError) as error:
         if not isinstance(error.__cause__ or error, RecursionError):
             raise
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEP))
     try:
-        return _attempt(kind, values, around, hidden or {})
+        return _attempt(values, around, table, hidden)
     finally:
         sys.setrecursionlimit(before)
 
 
 def _attempt(
-    kind: type[RecordPickler],
     values: tuple[object, ...],
     around: Surroundings,
-    hidden: Mapping[int, str],
+    table: Mapping[int, str] | None,
+    hidden: Mapping[int, str] | None,
 ) -> Attempt:
     output = Output(around.limit)
-    pickler = kind(output, around)
-    pickler.hidden.update(hidden)
+    if not table and hidden is None:
+        pickler = RecordPickler(output, around)
+    else:
+        pickler = ReferencePickler(output, around, table or {}, hidden is not None)
+        pickler.hidden.update(hidden or {})
     pickler.dump(values)
-    # The second pickler has looked already.
-    return Attempt(output.data(), pickler, kind is RecordPickler and output.suspect())
+    # The pickler that looks for secrets has left them out already.
+    suspicious = hidden is None and output.suspect()
+    return Attempt(output.data(), pickler.found, suspicious, pickler)

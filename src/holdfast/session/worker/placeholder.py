@@ -75,33 +75,3 @@ def describe(placeholder: Placeholder) -> tuple[str, str, bytes, str | None]:
         get(placeholder, "_holdfast_record"),
         get(placeholder, "_holdfast_secret"),
     )
-
-
-def missing_class(type_name: str, reason: str) -> type:
-    """A class for the unpickler to build placeholders with, whatever it is given."""
-
-    def new(cls: type, *args: object, **kwargs: object) -> Placeholder:
-        made: Placeholder = object.__new__(cls)
-        Placeholder.__init__(made, type_name, reason)
-        return made
-
-    def ignore(self: Placeholder, *args: object) -> None:
-        """State, items and entries of the original have nowhere to go."""
-
-    body = {
-        "__slots__": (),
-        "__new__": new,
-        "__init__": ignore,
-        "__setstate__": ignore,
-        "__setitem__": ignore,
-        "__reduce__": _reduce,
-        "append": ignore,
-        "extend": ignore,
-        "add": ignore,
-    }
-    return type("Missing", (Placeholder,), body)
-
-
-def _reduce(self: Placeholder) -> tuple[object, tuple[object, ...]]:
-    type_name, reason, _, _ = describe(self)
-    return Placeholder, (type_name, reason)

@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 
-from holdfast.session.worker.codes import CodeIndex, Place
+from holdfast.session.worker.codes import Place
 from holdfast.session.worker.reasons import reason_of
+from holdfast.session.worker.surroundings import Surroundings
+from holdfast.session.worker.units import memory
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 DEADLINE = 20.0
@@ -25,24 +27,35 @@ DEADLINE = 20.0
 class Living:
     """The session as it is, for records that refer to it."""
 
-    def __init__(
-        self, namespace: dict[str, object], codes: CodeIndex, definitions: Mapping[str, object]
-    ) -> None:
-        self.namespace = namespace
+    def __init__(self, around: Surroundings, objects: Mapping[str, object]) -> None:
+        self.namespace = around.namespace
         self.secrets: Mapping[str, str] = {}
         self.lost: dict[str, str] = {}
-        self._codes = codes
-        self._definitions = definitions
+        self._around = around
+        self._objects = objects
 
     def definition(self, label: str) -> object:
-        return self._definitions[label]
+        return self._around.objects[label]
 
     def code(self, place: Place) -> CodeType:
-        return self._codes.find(place)
+        return self._around.codes.find(place)
+
+    def shared(self, label: str) -> object:
+        return self._objects[label]
+
+    def memory(self, label: str) -> memoryview:
+        return memory(self._around.buffers[label])
+
+    def made_of(self, array: object, label: str) -> None:
+        """Nothing is kept of what is made here."""
+
+
+# A pickle and the labels of the memory that it takes.
+Proof = tuple[bytes, tuple[str, ...]]
 
 
 def failures(
-    records: Sequence[bytes], session: Living, known: Iterable[str] = ()
+    records: Sequence[Proof], session: Living, known: Iterable[str] = ()
 ) -> dict[int, str]:
     """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
     if not records or threading.active_count() > 1:
@@ -69,16 +82,16 @@ def failures(
     return found
 
 
-def _load_all(records: Sequence[bytes], session: Living, write: int, known: Iterable[str]) -> None:
+def _load_all(records: Sequence[Proof], session: Living, write: int, known: Iterable[str]) -> None:
     gc.disable()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     try:
-        for index, data in enumerate(records):
+        for index, (data, buffers) in enumerate(records):
             os.write(write, _line(index, "loading it did not come to an end"))
             try:
-                RecordUnpickler(data, session, bytecode=True).load()
+                RecordUnpickler(data, session, True, buffers).load()
             except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
                 os.write(write, _line(index, reason_of(error, known)))
             else:

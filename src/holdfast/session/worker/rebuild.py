@@ -7,7 +7,6 @@ Setters work by themselves; the rest needs to know the session that is being res
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
@@ -70,8 +69,8 @@ def placeholder(type_name: str, reason: str) -> Placeholder:
 
 
 def module(name: str) -> ModuleType:
-    """A module that is loaded already; `__main__` is the session's own."""
-    return sys.modules[name]
+    """A module, imported if need be; `__main__` is the session's own."""
+    _only_while_restoring(name)
 
 
 def cached(function: Callable[..., object], maxsize: int | None, typed: bool) -> object:
@@ -79,12 +78,21 @@ def cached(function: Callable[..., object], maxsize: int | None, typed: bool) ->
     return functools.lru_cache(maxsize, typed)(function)
 
 
-# `Any`: numpy is the user's choice, so it is not imported for its types.
+def named(module: str, name: str) -> object:
+    """What a module has under this name, where the module is there."""
+    _only_while_restoring(module, name)
+
+
+def revive(
+    module: str, name: str, called: bool, args: tuple[object, ...], options: dict[str, object]
+) -> object:
+    """An object whose class was missing, made as it was to be made then."""
+    _only_while_restoring(module, name, called, args, options)
+
+
+# `Any`: numpy is the user's choice. Checkpoints of the first days have views under this name.
 def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable: bool) -> Any:
     """A view of the array that owns the memory."""
-    import numpy
+    from holdfast.session.worker.kinds import arrays
 
-    buffer = root if root.flags.c_contiguous else root.T
-    made = numpy.ndarray(shape, dtype, buffer, offset, strides)
-    made.flags.writeable = writeable
-    return made
+    return arrays.view(root, offset, shape, strides, dtype, writeable)

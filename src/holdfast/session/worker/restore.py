@@ -8,25 +8,30 @@ placeholder and costs nothing else.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import importlib
 import platform
 from collections.abc import Mapping
 from types import CodeType, FunctionType
+from typing import Any
 
 import msgspec
 
 from holdfast.protocol.session_messages import FORMAT, ItemReport
 from holdfast.session import layout
-from holdfast.session.layout import DEFINITION, NAME, Definition, Record
-from holdfast.session.worker import rebuild, tiers
+from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
+from holdfast.session.worker import randomness, rebuild, tiers
 from holdfast.session.worker.cells import CellLog
-from holdfast.session.worker.codes import CodeIndex, Place, nested
+from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Site
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.placeholder import Placeholder, missing_class
+from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.missing import missing_class
+from holdfast.session.worker.objects import Objects, own_records
+from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
+from holdfast.session.worker.remake import Remake
 from holdfast.session.worker.runner import clean
 from holdfast.session.worker.secrets import SHORTEST
 from holdfast.session.worker.states import set_class
@@ -44,34 +49,41 @@ class Restore:
         codes: CodeIndex,
         definitions: Definitions,
         secrets: Mapping[str, str],
+        labels: Labels | None = None,
     ) -> None:
         self.namespace = namespace
         self.secrets = secrets
         self.environment = layout.decode(parts["environment"], layout.Environment)
         if self.environment.format > FORMAT:
             raise ValueError(f"checkpoint format {self.environment.format} is newer than {FORMAT}")
+        self._parts = parts
         self._sources = layout.decode(parts["sources"], layout.Sources)
-        self._records = [
+        records = [
             record
             for name in sorted(parts)
             if name.startswith("namespace/")
             for record in layout.decode_records(parts[name])
         ]
+        self._records = own_records(records)
+        self._objects = Objects(records, self._object_values)
+        self._problems: dict[str, list[str]] = {}  # by label of an object, what it lacks
         self._same_python = layout.minor(self.environment.python) == layout.minor(
             platform.python_version()
         )
         self._cells = cells
         self._codes = codes
         self._definitions = definitions
+        self._labels = labels or Labels()
         self._by_label = {entry.label: entry for entry in self._sources.definitions}
         self._by_name = {name: e for e in self._sources.definitions for name in (e.name, *e.names)}
         self._record_of = {member: r for r in self._records for member in r.members}
         captured = layout.decode(parts["report"], layout.ReportPart) if "report" in parts else None
         self._captured = {item.name: item for item in captured.items} if captured else {}
         self.lost: dict[str, str] = {}  # labels of definitions that could not be made, and why
-        self._made: dict[str, object] = {}
+        self._remake = Remake(namespace, cells, codes, self._ensure)
         self._ahead: set[int] = set()  # records loaded ahead of their time
-        self._undecorated: set[str] = set()
+        self._memory: list[tuple[Any, str]] = []  # arrays, and the labels of their memory
+        self._patches: dict[str, dict[str, Any]] = {}
         self._items: dict[str, ItemReport] = {}
         self._final: dict[str, object] = {}
 
@@ -87,34 +99,43 @@ class Restore:
             self._import(entry)
         for definition in self._sources.definitions:
             self.definition(definition.label)
+        self._objects.forget()
+        self._memory.clear()
         for record in self._records:
             self._load(record)
         # Executing a class binds its name, which may since have been deleted or bound anew.
         for name in {entry.name for entry in self._sources.definitions} - self._final.keys():
             self.namespace.pop(name, None)
         self.namespace.update(self._final)
+        self._definitions.patches.apply(self._patches)
+        self._labels.clear()
+        for label, made in self._objects.made.items():
+            self._labels.adopt_object(id(made), label)
+        for array, label in self._memory:
+            self._labels.adopt_memory(address(array), array.nbytes, label)
         return tuple(self._items.values())
+
+    # -- for records (unpickler.py) ------------------------------------------------------
 
     def definition(self, label: str) -> object:
         """The class or function with that label, made on first use."""
-        if label in self._made:
-            return self._made[label]
+        if label in self._remake.made:
+            return self._remake.made[label]
         entry = self._by_label.get(label)
         if entry is None:
-            return missing_class(label, "its definition is not in the checkpoint")
+            return missing_class("@" + label, label, "its definition is not in the checkpoint")
         try:
-            made = self._function(entry) if entry.kind == "function" else self._class(entry)
+            made = self._remake.make(entry)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001  # user code runs here; its failure is reported
-            return self._lost(entry, self._reason(error))
-        self._made[label] = made
+            return self._lose(entry, self._reason(error))
         if label.startswith("d"):
             site = Site(entry.kind, entry.name, entry.cell, entry.first, entry.last)
             self._definitions.adopt(label, site, made)
         before = self._captured.get(entry.names[0]) if entry.names else None
         reason = before.reason if before is not None else "from its source"
-        if label in self._undecorated:
+        if label in self._remake.undecorated:
             reason += "; its decorators were not run again"
         for name in entry.names:
             self._bind(name, made)
@@ -125,68 +146,28 @@ class Restore:
         """Code compiled from the kept source."""
         return self._codes.find(place)
 
-    def _function(self, entry: Definition) -> FunctionType:
-        block = entry.block_first, entry.block_last
-        code = self._codes.find(Place(entry.cell, *block, entry.qualname, entry.line, entry.index))
-        return rebuild.function(code, self.namespace, code.co_name, None)
+    def shared(self, label: str) -> object:
+        """An object that several records need."""
+        return self._objects.get(label)
 
-    def _class(self, entry: Definition) -> object:
-        cell = self._cells.get(entry.cell)
-        if cell is None:
-            raise LookupError(f"cell {entry.cell} is not kept")
-        text = self._cells.lines(entry.cell, entry.first, entry.last)
-        line = text.lstrip("\n")
-        if line[:1] in " \t":
-            # It stood inside another statement, so there is a line before it.
-            text = "\n" * (entry.first - 2) + "if True:\n" + line
-        tree = ast.parse(text, cell.filename)
-        try:
-            return self._defined(entry, tree, cell)
-        except NameError:
-            # Its decorator needs data in which the class itself is found. Such a decorator
-            # registers the class, and what it did is in that data.
-            node = tree.body[0] if isinstance(tree.body[0], ast.ClassDef) else tree.body[0].body[0]  # type: ignore[attr-defined]
-            if not isinstance(node, ast.ClassDef) or not node.decorator_list:
-                raise
-            node.decorator_list.clear()
-            self._undecorated.add(entry.label)
-            return self._defined(entry, tree, cell)
+    def memory(self, label: str) -> memoryview:
+        """Memory that is kept beside the records."""
+        part = self._parts.get(layout.BUFFERS + label)
+        if part is None:
+            raise LookupError(f"there is no memory {label} in the checkpoint")
+        return memoryview(part)
 
-    def _defined(self, entry: Definition, tree: ast.Module, cell: layout.Cell) -> object:
-        code = compile(tree, cell.filename, "exec", cell.flags, dont_inherit=True)
-        self._prepare(code, {entry.label})
-        if entry.label in self._made:
-            return self._made[entry.label]  # something that was prepared needed it, too
-        before = self.namespace.get(entry.name)
-        for _ in range(len(self._record_of) + 1):
-            try:
-                exec(code, self.namespace)
-                break
-            except NameError as error:
-                if not error.name or not self._ensure(error.name):
-                    raise
-        made = self.namespace[entry.name]
-        if made is before:
-            raise LookupError(f"executing its source did not define {entry.name}")
-        return made
+    def made_of(self, array: Any, label: str) -> None:
+        """An array that has its memory from there."""
+        self._memory.append((array, label))
 
-    def _prepare(self, code: CodeType, seen: set[str]) -> None:
-        """Bring back what executing this code will look up, and what that will call."""
-        codes = [code, *(inner for inner in nested(code) if not inner.co_flags & 0x2)]
-        for name in {name for each in codes for name in each.co_names}:
-            if name in seen:
-                continue
-            seen.add(name)
-            self._ensure(name)
-            value: object = self.namespace.get(name)
-            if type(value) is FunctionType and value.__globals__ is self.namespace:
-                self._prepare(value.__code__, seen)
+    # -- underneath ----------------------------------------------------------------------
 
     def _ensure(self, name: str) -> bool:
         """Bring one name back now, if the checkpoint has it and it is not there yet."""
         entry = self._by_name.get(name)
         record = self._record_of.get(NAME + name)
-        if entry is not None and entry.label not in self._made:
+        if entry is not None and entry.label not in self._remake.made:
             return False  # it comes later in the order, or is being made at this moment
         if entry is not None:
             record = record or self._record_of.get(DEFINITION + entry.label)
@@ -217,7 +198,10 @@ class Restore:
         self._definitions.imports.setdefault(entry.module, entry.statement)
         for name in entry.names:
             self._bind(name, module)
-            self._item(name, "rebuilt", f"import {entry.module}", "source")
+            before = self._captured.get(name)
+            reason = f"import {entry.module}"
+            changed = before is not None and before.reason.startswith(f"{reason};")
+            self._item(name, "rebuilt", before.reason if changed and before else reason, "source")
 
     def _load(self, record: Record) -> None:
         if record.tier == "secret":
@@ -231,17 +215,21 @@ class Restore:
             raise
         except BaseException as error:  # noqa: BLE001  # user code runs here; its failure is reported
             reason = self._reason(error)
-            data = layout.encode_record(record) if len(record.members) == 1 else b""
+            alone = len(record.members) == 1 and not record.uses
+            data = layout.encode_record(record) if alone else b""
             kind = record.type_name or "value"
             values = tuple(Placeholder(kind, reason, data) for _ in record.members)
             record = msgspec.structs.replace(record, tier="placeholder", reason=reason)
         for member, value in zip(record.members, values, strict=True):
             kind, _, name = member.partition(":")
-            if kind + ":" == DEFINITION:
-                self._set_state(name, value, problems)
-                continue
-            self._bind(name, value)
-            self._report(name, record, problems)
+            match kind + ":":
+                case layout.NAME:
+                    self._bind(name, value)
+                    self._report(name, record, problems)
+                case layout.DEFINITION:
+                    self._set_state(name, value, problems)
+                case layout.PATCH | layout.STATE:
+                    self._beside(member, value)
 
     def _values(self, record: Record) -> tuple[tuple[object, ...], list[str]]:
         if record.tier == "source":
@@ -251,16 +239,42 @@ class Restore:
         if not record.portable and not self._same_python:
             version = self.environment.python
             raise ValueError(f"it holds bytecode of Python {version}")
-        unpickler = RecordUnpickler(record.data, self, bytecode=self._same_python)
+        unpickler = RecordUnpickler(record.data, self, self._same_python, record.buffers)
         values = unpickler.load()
         if not isinstance(values, tuple) or len(values) != len(record.members):
             raise ValueError("the record does not hold what it says")
-        return values, list(dict.fromkeys(unpickler.missing))
+        missing = dict.fromkeys(unpickler.missing)
+        for label in record.uses:
+            missing |= dict.fromkeys(self._problems.get(label, ()))
+        return values, list(missing)
+
+    def _object_values(self, record: Record) -> tuple[object, ...]:
+        """What an object's record, or a segment, holds; what it lacks is told to its users."""
+        values, problems = self._values(record)
+        if problems:
+            for member in record.members:
+                self._problems.setdefault(member.partition(":")[2], []).extend(problems)
+        return values
+
+    def _beside(self, member: str, value: object) -> None:
+        """What belongs to modules and libraries, not to a variable."""
+        kind, _, name = member.partition(":")
+        if isinstance(value, Placeholder):
+            self._item(member, "placeholder", "it could not be read", "cloudpickle")
+        elif kind + ":" == PATCH and isinstance(value, dict):
+            self._patches[name] = value
+        elif kind + ":" == STATE:
+            try:
+                randomness.set_state(name, value)
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001  # a library may fail in any way
+                self._item(member, "placeholder", self._reason(error), "cloudpickle")
 
     def _set_state(self, label: str, state: object, problems: list[str]) -> None:
-        if label not in self._made:
+        if label not in self._remake.made:
             return  # loaded ahead of its definition; it is loaded again after it
-        made, entry = self._made[label], self._by_label.get(label)
+        made, entry = self._remake.made[label], self._by_label.get(label)
         found = list(problems)
         try:
             if isinstance(state, dict) and type(made) is FunctionType:
@@ -314,10 +328,11 @@ class Restore:
         else:
             self._item(name, "exact", "", record.tier, size)
 
-    def _lost(self, entry: Definition, reason: str) -> object:
-        made = missing_class(entry.name, reason)
+    def _lose(self, entry: Definition, reason: str) -> object:
+        made = missing_class("@" + entry.label, entry.name, reason)
         self.lost[entry.label] = reason
-        self._made[entry.label] = made
+        self._remake.made[entry.label] = made
+        self._definitions.lost[entry.label] = entry
         for name in entry.names:
             self._bind(name, Placeholder(f"{entry.kind} {entry.name}", reason))
             self._item(name, "placeholder", reason, "source")

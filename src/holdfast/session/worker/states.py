@@ -3,39 +3,70 @@
 from __future__ import annotations
 
 import enum
+import sys
 from types import FunctionType
 
-from holdfast.session.worker.definitions import attributes_of
-from holdfast.session.worker.grouping import changeable
+from holdfast.session.worker.definitions import (
+    Event,
+    Snapshot,
+    attributes_of,
+    inner_classes,
+)
+from holdfast.session.worker.kinds.classes import member
+from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.sharing import changeable
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
 _OWN = {"__dict__", "__weakref__", "_abc_impl", "__slotnames__", "__abstractmethods__"}
 _ABSENT = object()
 
 
-def class_state(cls: type, before: dict[str, object]) -> dict[str, object]:
-    """Attributes to set and to delete after the class has been executed again."""
+def class_state(cls: type, event: Event) -> dict[str, object]:
+    """What to change after the class has been executed again, and in the classes inside it."""
+    state = _changes(cls, event.snapshots[""])
+    inner = {
+        path: changes
+        for path, each in inner_classes(cls).items()
+        if path in event.snapshots and (changes := _changes(each, event.snapshots[path]))
+    }
+    return {**state, "inner": inner} if inner else state
+
+
+def set_class(cls: type, state: dict[str, object]) -> list[str]:
+    """Apply a class's state; returns what could not be set, with the reason."""
+    problems = _apply(cls, state)
+    inner = state.get("inner")
+    for path, changes in inner.items() if isinstance(inner, dict) else ():
+        problems += _apply(member(cls, path), changes)
+    return problems
+
+
+def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
+    """Attributes to set and to delete."""
     if issubclass(type(cls), enum.EnumMeta):
         return {}
-    now = attributes_of(cls)
+    now, before = attributes_of(cls), snapshot.attributes
+    inner = set(map(id, inner_classes(cls).values()))
     changed: dict[str, object] = {}
     for name, value in now.items():
         if name in _OWN:
             continue
-        if value is not before.get(name, _ABSENT) or _may_have_changed(name, value):
+        same = value is before.get(name, _ABSENT)
+        if not same or (id(value) not in inner and _may_have_changed(name, value)):
             changed[name] = value
     deleted = [name for name in before if name not in now and name not in _OWN]
     methods = {
         name: (value.__defaults__, value.__kwdefaults__, dict(vars(value)))
         for name, value in now.items()
-        if name not in changed and type(value) is FunctionType and _has_state(value)
+        if name not in changed
+        and type(value) is FunctionType
+        and _has_state(value, snapshot.methods.get(name))
     }
     state: dict[str, object] = {"set": changed, "delete": deleted, "methods": methods}
     return {name: value for name, value in state.items() if value}
 
 
-def set_class(cls: type, state: dict[str, object]) -> list[str]:
-    """Apply a class's state; returns what could not be set, with the reason."""
+def _apply(cls: type, state: dict[str, object]) -> list[str]:
     problems: list[str] = []
     changed, deleted, methods = (state.get(key) for key in ("set", "delete", "methods"))
     for name, value in changed.items() if isinstance(changed, dict) else ():
@@ -60,13 +91,24 @@ def _may_have_changed(name: str, value: object) -> bool:
     """Whether a value may differ inside although it is the object that the source made."""
     if name.startswith("__") and name.endswith("__"):
         return False
-    if hasattr(type(value), "__get__"):
-        return False  # methods, properties and other descriptors
+    kind = type(value)
+    if hasattr(kind, "__get__") and type_module(kind).partition(".")[0] in sys.stdlib_module_names:
+        return False  # functions, properties and the like; a descriptor of the user's has a state
     if type(value) is tuple:
         return any(_may_have_changed("", item) for item in value)
-    return changeable(value, set())
+    return not issubclass(kind, type) and changeable(value, set())
 
 
-def _has_state(method: FunctionType) -> bool:
-    defaults = (*(method.__defaults__ or ()), *(method.__kwdefaults__ or {}).values())
-    return bool(vars(method)) or any(_may_have_changed("", value) for value in defaults)
+def _has_state(
+    method: FunctionType, before: tuple[object, object, dict[str, object]] | None
+) -> bool:
+    """Whether a method carries more than its source gave it."""
+    now = (method.__defaults__, method.__kwdefaults__, dict(vars(method)))
+    if before is None or now[0] is not before[0] or now[1] is not before[1]:
+        return True
+    if now[2].keys() != before[2].keys():
+        return True
+    if any(value is not before[2][name] for name, value in now[2].items()):
+        return True
+    inside = (*(now[0] or ()), *(now[1] or {}).values(), *now[2].values())
+    return any(_may_have_changed("", value) for value in inside)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import io
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import CodeType
 from typing import Any, Protocol
 
+from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
-from holdfast.session.worker.placeholder import Placeholder, missing_class
+from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.missing import missing_class, missing_module
+from holdfast.session.worker.placeholder import Placeholder
 
 # By these, and by nothing else, bytecode gets into a process through a pickle.
 _BYTECODE = {("types", "CodeType"), ("marshal", "loads"), ("builtins", "code")}
@@ -27,26 +31,38 @@ class Session(Protocol):
 
     def definition(self, label: str) -> object: ...
     def code(self, place: Place) -> CodeType: ...
+    def shared(self, label: str) -> object: ...
+    def memory(self, label: str) -> memoryview: ...
+    def made_of(self, array: Any, label: str) -> None: ...
 
 
 class RecordUnpickler(pickle.Unpickler):
     """Loads one record and notes what was missing."""
 
-    def __init__(self, data: bytes, session: Session, bytecode: bool) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(
+        self, data: bytes, session: Session, bytecode: bool, buffers: Iterable[str] = ()
+    ) -> None:
+        super().__init__(io.BytesIO(data), buffers=map(session.memory, buffers))
         self._session = session
         self._bytecode = bytecode
         self.missing: list[str] = []
+        self._labels: dict[int, tuple[memoryview, str]] = {}  # of memory that was asked for
         self._builders = {
-            "definition": self._definition,
-            "code": self._code,
-            "namespace": self._namespace,
+            (rebuild.__name__, "definition"): self._definition,
+            (rebuild.__name__, "code"): self._code,
+            (rebuild.__name__, "namespace"): self._namespace,
+            (rebuild.__name__, "module"): self._module,
+            (rebuild.__name__, "named"): self._named,
+            (rebuild.__name__, "revive"): self._revive,
+            (arrays.__name__, "memory"): self._memory,
+            (arrays.__name__, "array"): self._array,
         }
 
     # `Any`: pickle takes any callable here.
     def find_class(self, module: str, name: str, /) -> Any:
-        if module == rebuild.__name__ and name in self._builders:
-            return self._builders[name]
+        builder = self._builders.get((module, name))
+        if builder is not None:
+            return builder
         if not self._bytecode and (module, name) in _BYTECODE:
             raise pickle.UnpicklingError("bytecode of another Python version")
         try:
@@ -55,17 +71,25 @@ class RecordUnpickler(pickle.Unpickler):
             reason = f"{error}"
         except AttributeError:
             reason = f"{module} has no {name}"
+        except ValueError:
+            reason = f"{name} is not there"  # a definition of a session, lost before
         self.missing.append(reason)
-        return missing_class(f"{module}.{name}", reason)
+        return missing_class(module, name, reason)
 
     def persistent_load(self, pid: object, /) -> object:
         match pid:
             case ("secret", str(name)):
-                value = self._session.secrets.get(name)
+                value = self._session.secrets.get(name, self._session.secrets.get(name.upper()))
                 if value is not None:
                     return value
                 self.missing.append(f"secret {name} was left out and not given again")
                 return Placeholder("str", "a secret that was left out", b"", name)
+            case ("object", layout.GLOBALS):
+                return self._session.namespace
+            case ("object", layout.BUILTINS):
+                return builtins.__dict__
+            case ("object", str(label)):
+                return self._session.shared(label)
         raise pickle.UnpicklingError(f"unknown reference {pid!r}")
 
     def _definition(self, label: str) -> object:
@@ -76,6 +100,34 @@ class RecordUnpickler(pickle.Unpickler):
 
     def _code(self, *place: Any) -> CodeType:
         return self._session.code(Place(*place))
+
+    def _memory(self, label: str) -> memoryview:
+        found = self._session.memory(label)
+        self._labels[id(found)] = found, label
+        return found
+
+    def _array(self, memory: memoryview, *form: Any) -> Any:
+        made = arrays.array(memory, *form)
+        self._session.made_of(made, self._labels[id(memory)][1])
+        return made
+
+    def _module(self, name: str) -> object:
+        try:
+            return importlib.import_module(name) if name not in sys.modules else sys.modules[name]
+        except ImportError as error:
+            self.missing.append(f"{error}")
+            return missing_module(name, f"{error}")
+
+    def _named(self, module: str, name: str) -> object:
+        return self._definition(module[1:]) if module[:1] == "@" else self.find_class(module, name)
+
+    def _revive(
+        self, module: str, name: str, called: bool, args: Any, options: dict[str, Any]
+    ) -> object:
+        if not name:
+            return self._module(module)
+        cls: Any = self._named(module, name)
+        return cls(*args, **options) if called else cls.__new__(cls, *args, **options)
 
     def _namespace(self, module: str) -> dict[str, Any]:
         if module == "__main__":

@@ -1,4 +1,4 @@
-"""Which values belong together: those that share an object that can change. Pure."""
+"""Which objects more than one record needs, and which records that connects. Pure."""
 
 from __future__ import annotations
 
@@ -9,56 +9,52 @@ import fractions
 import pathlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from collections.abc import Iterable, Mapping, Sequence
+from types import BuiltinFunctionType, CodeType
 
 from holdfast.session.worker.runner import type_module
 
 # Two records may each hold such an object: nobody can tell one from its equal twin, or it
 # is found again by its name. A tuple is only as changeable as what is inside it, which the
 # memo lists by itself.
-_UNCHANGING = {
+UNCHANGING = frozenset({
     str, bytes, int, float, complex, bool, type(None), tuple, frozenset, range, slice,
-    CodeType, ModuleType, BuiltinFunctionType,
+    CodeType, BuiltinFunctionType,
     decimal.Decimal, fractions.Fraction, uuid.UUID, re.Pattern,
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
     pathlib.PosixPath, pathlib.PurePosixPath,
-}  # fmt: skip
+})  # fmt: skip
 
 
 def changeable(obj: object, references: set[int]) -> bool:
     """Whether sharing this object can be noticed. `references` are ids pickled by reference."""
     kind = type(obj)
-    if kind in _UNCHANGING or issubclass(kind, (type, enum.Enum)):
+    if kind in UNCHANGING or issubclass(kind, enum.Enum):
         return False
-    if kind is FunctionType and id(obj) in references:
+    if id(obj) in references:
         return False
     # numpy has one object per plain dtype, in every array.
     numpy = type_module(kind).startswith("numpy")
     return not (numpy and kind.__name__.endswith(("dtype", "DType")))
 
 
-# What a pickler met: id -> (number, object). It keeps the objects alive, so ids stay theirs.
-Memo = Mapping[int, tuple[int, object]]
-
-
-def shared_ids(memos: Sequence[Memo], references: set[int]) -> set[int]:
-    """Ids of changeable objects that more than one memo has."""
+def shared_ids(records: Sequence[Iterable[int]]) -> set[int]:
+    """Ids that more than one record has."""
     seen: set[int] = set()
-    twice: dict[int, object] = {}
-    for memo in memos:
-        for identity in seen & memo.keys():
-            twice[identity] = memo[identity][1]
-        seen.update(memo)
-    return {identity for identity, obj in twice.items() if changeable(obj, references)}
+    twice: set[int] = set()
+    for ids in records:
+        found = set(ids)
+        twice |= seen & found
+        seen |= found
+    return twice
 
 
-def shared_groups(memos: Sequence[Memo], references: set[int]) -> list[list[int]]:
-    """Group the indices of memos that are connected by changeable objects they share.
+def connected(records: Sequence[set[int]]) -> list[list[int]]:
+    """Group the indices of records that have an id in common, directly or through others.
 
     Groups keep the order of their first member.
     """
-    parents = list(range(len(memos)))
+    parents = list(range(len(records)))
 
     def root(index: int) -> int:
         while parents[index] != index:
@@ -66,15 +62,23 @@ def shared_groups(memos: Sequence[Memo], references: set[int]) -> list[list[int]
             index = parents[index]
         return index
 
-    shared = shared_ids(memos, references)
     owners: dict[int, int] = {}
-    for index, memo in enumerate(memos):
-        for identity in shared & memo.keys():
+    for index, ids in enumerate(records):
+        for identity in ids:
             owner = owners.setdefault(identity, index)
             if owner != index:
                 first, second = sorted((root(owner), root(index)))
                 parents[second] = first
     groups: dict[int, list[int]] = {}
-    for index in range(len(memos)):
+    for index in range(len(records)):
         groups.setdefault(root(index), []).append(index)
     return list(groups.values())
+
+
+# What a pickler met: id -> (number, object). It keeps the objects alive, so ids stay theirs.
+Memo = Mapping[int, tuple[int, object]]
+
+
+def changeable_ids(memo: Memo) -> set[int]:
+    """Ids of a memo, without those that the type alone rules out."""
+    return {identity for identity, (_, obj) in memo.items() if type(obj) not in UNCHANGING}

@@ -1,0 +1,95 @@
+"""numpy arrays: large ones keep their memory beside the pickle, views stay views of theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.session.worker.kinds.contract import Recorder, Reduction
+from holdfast.session.worker.kinds.memory import address
+
+# `Any` below: numpy is the user's choice, so it is not imported for its types.
+
+LARGE = 1 << 20  # memory of this size is kept beside the record
+_PLAIN = "biufcmM"  # kinds of items whose bytes say all
+
+
+class Memory:
+    """An array's memory inside a pickle: only a reference to it."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __reduce__(self) -> Reduction:
+        return memory, (self.label,)
+
+
+def memory(label: str) -> Any:
+    """The bytes of a buffer that is kept beside the records."""
+    raise RuntimeError("a session's record can only be read by a session that restores it")
+
+
+def array(memory: Any, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
+    """An array that owns its memory, with these bytes in it."""
+    import numpy
+
+    made = numpy.empty(shape, dtype, order)
+    flat = made.reshape(-1, order="A").view(numpy.uint8)
+    flat[:] = numpy.frombuffer(memory, numpy.uint8)
+    return made
+
+
+def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable: bool) -> Any:
+    """A view of the array, or of the bytes, that own the memory."""
+    import numpy
+
+    buffer = root.T if isinstance(root, numpy.ndarray) and not root.flags.c_contiguous else root
+    made = numpy.ndarray(shape, dtype, buffer, offset, strides)
+    made.flags.writeable = writeable
+    return made
+
+
+def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
+    """A view goes together with what owns its memory, so that it stays a view."""
+    kind, root = type(obj), obj
+    while type(root.base) is kind:
+        root = root.base
+    owner = root.base
+    if type(owner) in (bytes, bytearray) and not root.dtype.hasobject:
+        return _view(obj, owner, address(owner))
+    if owner is not None and root.flags.writeable and _shows(owner):
+        recorder.note("an array over memory of another object comes back with its own")
+    if root is obj:
+        return _owner(recorder, obj)
+    if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
+        recorder.note("a view of an array comes back as a copy")
+        return _owner(recorder, obj)
+    return _view(obj, root, root.__array_interface__["data"][0])
+
+
+def _view(obj: Any, owner: Any, address: int) -> Reduction:
+    offset = obj.__array_interface__["data"][0] - address
+    place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
+    return view, (owner, *place)
+
+
+def _shows(owner: Any) -> bool:
+    """Whether somebody else may see what is written to the memory of this object."""
+    return type(owner).__module__.partition(".")[0] not in ("numpy", "pandas", "pyarrow")
+
+
+def _owner(recorder: Recorder, obj: Any) -> Reduction:
+    recorder.check_size(obj.nbytes)
+    flags = obj.flags
+    whole = flags.c_contiguous or flags.f_contiguous
+    if obj.nbytes >= LARGE and whole and obj.dtype.kind in _PLAIN and obj.dtype.names is None:
+        order = "C" if flags.c_contiguous else "F"
+        label = recorder.buffer(obj.__array_interface__["data"][0], obj.nbytes, obj)
+        made: Reduction = (array, (Memory(label), obj.shape, obj.dtype, order))
+    else:
+        # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and then
+        # `resize` fails.
+        made = obj.__reduce__()
+        data = made[2][-1]
+        if type(data) is bytes and obj.dtype.kind in _PLAIN:
+            recorder.raw(data)
+    return made

@@ -1,0 +1,52 @@
+"""Classes: by the label of their definition, by name in a module, or made from their parts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from holdfast.session.worker.definitions import attributes_of
+from holdfast.session.worker.kinds.contract import Recorder, Reduction
+from holdfast.session.worker.kinds.modules import is_made
+
+_TRACKED = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5}
+
+
+def member(outer: type, path: str) -> Any:  # `Any`: a class of whatever metaclass
+    """A class that stands inside another one."""
+    found: Any = outer
+    for name in path.split("."):
+        found = attributes_of(found)[name]
+    return found
+
+
+def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
+    """A class of the session is never copied where it can be named."""
+    if "_holdfast_named" in attributes_of(obj):
+        return recorder.missing(obj)
+    reference = recorder.reference(obj)
+    if reference is not None:
+        return reference
+    reduced = recorder.by_value(obj)
+    module = sys.modules.get(obj.__module__) if reduced is NotImplemented else None
+    if module is not None and is_made(module):
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            reduced = recorder.by_value(obj)
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
+    found = recorder.outer(obj) if isinstance(reduced, tuple) else None
+    if found is not None:
+        recorder.local(obj)
+        return member, found
+    at = _TRACKED.get(reduced[0].__name__) if isinstance(reduced, tuple) else None
+    if at is None:
+        recorder.local(obj)
+        return reduced
+    # cloudpickle would take a class of the same origin that still lives in the process, with
+    # whatever was done to it since. Records that share a class share it by label.
+    arguments = list(reduced[1])
+    arguments[at] = None
+    return (reduced[0], tuple(arguments), *reduced[2:])

@@ -1,0 +1,60 @@
+"""What a family of objects may ask of the pickler that meets one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Protocol
+
+# `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
+Reduction = Any
+
+
+class Recorder(Protocol):
+    """The pickler of one record, as a family sees it."""
+
+    @property
+    def namespace(self) -> dict[str, object]:
+        """The session's globals."""
+
+    def plain(self, obj: object) -> Reduction:
+        """The object's own way of being pickled; a hole when it has none."""
+
+    def by_value(self, obj: object) -> Reduction:
+        """A function or class in its parts; NotImplemented when a module has it by its name."""
+
+    def hole(self, obj: object, reason: str) -> Reduction:
+        """A placeholder in the object's place."""
+
+    def missing(self, obj: type) -> Reduction:
+        """The stand-in of a class whose library is missing."""
+
+    def note(self, text: str) -> None:
+        """Something that the report should say about the record."""
+
+    def local(self, obj: object) -> None:
+        """The object is found again by its name, so records need not share it."""
+
+    def reference(self, obj: object) -> Reduction:
+        """The label of a definition; None for what is not defined in the session."""
+
+    def outer(self, obj: type) -> tuple[type, str] | None:
+        """The defined class that a class stands in, and the way to it from there."""
+
+    def place(self, code: CodeType) -> tuple[object, ...] | None:
+        """Where code stands in source; None for code without source, which is not portable."""
+
+    def enclosed(self, function: FunctionType) -> None:
+        """The variables that a function uses of the one around it have names."""
+
+    def buffer(self, address: int, size: int, owner: object) -> str:
+        """Keep memory beside the record; the label to find it by."""
+
+    def raw(self, data: bytes) -> None:
+        """These bytes are no text."""
+
+    def check_size(self, size: int) -> None:
+        """Raise TooLarge before so many bytes are copied, if they are more than allowed."""
+
+
+Reduce = Callable[[Recorder, Any], Reduction]

@@ -1,0 +1,89 @@
+"""Functions: their code as a place in source, their globals as they were, never a copy of them."""
+
+from __future__ import annotations
+
+from types import CellType, CodeType, FunctionType
+
+from holdfast.session.worker import rebuild
+from holdfast.session.worker.kinds import modules
+from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+
+
+class Scope:
+    """A module's globals inside a pickle: named, never copied."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __reduce__(self) -> Reduction:
+        return rebuild.namespace, (self.module,)
+
+
+class Names:
+    """The globals of a module that the session made: those of the module that is made again."""
+
+    def __init__(self, module: object) -> None:
+        self.module = module
+
+    def __reduce__(self) -> Reduction:
+        return modules.names, (self.module,)
+
+
+def function_state(function: FunctionType) -> dict[str, object]:
+    """What a function's code does not say; empty for a plain one."""
+    state: dict[str, object] = {}
+    for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__dict__"):
+        value = getattr(function, name)
+        if value:
+            state[name] = value
+    code = function.__code__
+    documentation = code.co_consts[0] if code.co_consts else None
+    expected = {
+        "__name__": code.co_name,
+        "__qualname__": code.co_qualname,
+        "__module__": function.__globals__.get("__name__"),
+        "__doc__": documentation if isinstance(documentation, str) else None,
+    }
+    for name, value in expected.items():
+        if getattr(function, name) != value:
+            state[name] = getattr(function, name)
+    return state
+
+
+def _function(recorder: Recorder, obj: FunctionType) -> Reduction:
+    reference = recorder.reference(obj)
+    if reference is not None:
+        return reference
+    scope: object = obj.__globals__
+    if scope is recorder.namespace:
+        scope = Scope("__main__")
+    else:
+        owner = modules.owner_of(obj.__globals__)
+        name = None if owner is None else modules.import_name(owner)
+        if name is not None and recorder.by_value(obj) is NotImplemented:
+            recorder.local(obj)
+            return NotImplemented
+        if owner is not None:
+            scope = Names(owner) if name is None else Scope(name)
+    recorder.enclosed(obj)
+    arguments = (obj.__code__, scope, obj.__name__, obj.__closure__)
+    state = function_state(obj)
+    return rebuild.function, arguments, state or None, None, None, rebuild.set_function
+
+
+def _code(recorder: Recorder, obj: CodeType) -> Reduction:
+    place = recorder.place(obj)
+    if place is None:
+        return recorder.plain(obj)
+    return rebuild.code, place
+
+
+def _cell(recorder: Recorder, obj: CellType) -> Reduction:
+    try:
+        contents = (obj.cell_contents,)
+    except ValueError:
+        return rebuild.cell, ()
+    return rebuild.cell, (), contents, None, None, rebuild.set_cell
+
+
+EXACT: dict[type, Reduce] = {FunctionType: _function, CodeType: _code, CellType: _cell}

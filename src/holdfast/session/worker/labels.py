@@ -1,0 +1,60 @@
+"""Labels that shared objects and memory keep from one checkpoint to the next.
+
+A label means something only inside a checkpoint. That it stays the same while its object lives
+keeps records the same; an object that took over the address of another may take its label, too.
+"""
+
+from __future__ import annotations
+
+
+class Labels:
+    """Gives out labels, and knows those of the last capture."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, str] = {}
+        self._memory: dict[tuple[int, int], str] = {}
+        self._last_objects: dict[int, str] = {}
+        self._last_memory: dict[tuple[int, int], str] = {}
+        self._count = 0
+
+    def begin(self) -> None:
+        """A new capture: what it does not use is forgotten afterwards."""
+        self._last_objects, self._objects = self._objects, {}
+        self._last_memory, self._memory = self._memory, {}
+
+    def shared(self, identity: int) -> str:
+        """The label of the object with this id."""
+        label = self._objects.get(identity)
+        if label is None:
+            label = self._last_objects.get(identity) or self._new("s")
+            self._objects[identity] = label
+        return label
+
+    def memory(self, address: int, size: int) -> str:
+        """The label of the memory at this address."""
+        label = self._memory.get((address, size))
+        if label is None:
+            label = self._last_memory.get((address, size)) or self._new("b")
+            self._memory[address, size] = label
+        return label
+
+    def adopt_object(self, identity: int, label: str) -> None:
+        """An object that a restore has brought back keeps its label."""
+        self._objects[identity] = label
+        self._seen(label)
+
+    def adopt_memory(self, address: int, size: int, label: str) -> None:
+        self._memory[address, size] = label
+        self._seen(label)
+
+    def clear(self) -> None:
+        """Forget everything, before a restore."""
+        self._objects.clear()
+        self._memory.clear()
+
+    def _new(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    def _seen(self, label: str) -> None:
+        self._count = max(self._count, int(label[1:]) if label[1:].isdigit() else 0)

@@ -1,0 +1,104 @@
+"""Units of a capture: members on their way to a record, and records on their way to parts."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from holdfast.session import layout
+from holdfast.session.layout import OBJECT, SEGMENT, Record
+from holdfast.session.worker.pickler import Attempt, Findings
+from holdfast.session.worker.sharing import UNCHANGING, changeable_ids
+
+
+class Unit(NamedTuple):
+    """One member of a record, with its value."""
+
+    member: str
+    value: object
+    type_name: str = ""  # of the container that a segment belongs to
+
+    @property
+    def kind(self) -> str:
+        return self.member.partition(":")[0] + ":"
+
+    @property
+    def name(self) -> str:
+        return self.member.partition(":")[2]
+
+
+class Taken(NamedTuple):
+    """A unit that could be pickled by itself: the bytes, and the objects that are in them."""
+
+    unit: Unit
+    data: bytes
+    found: Findings
+    ids: set[int]  # of objects that may be shared
+    attempt: Attempt | None = None  # None for plain data
+    containers: dict[int, object] | None = None  # of plain data
+    hidden: dict[int, str] | None = None  # not None: secrets are to be left out
+
+    def objects(self) -> dict[int, object]:
+        """Every object in it by id."""
+        if self.attempt is None:
+            return self.containers or {}
+        return {identity: obj for identity, (_, obj) in self.attempt.memo().items()}
+
+
+def plain(unit: Unit, containers: dict[int, object]) -> Taken:
+    """Plain data as it is."""
+    ids = {identity for identity, obj in containers.items() if type(obj) not in UNCHANGING}
+    return Taken(unit, pickle.dumps((unit.value,), 5), Findings(), ids, containers=containers)
+
+
+def taken(unit: Unit, attempt: Attempt, hidden: dict[int, str] | None) -> Taken:
+    """What a pickler made of a unit."""
+    ids = changeable_ids(attempt.memo())
+    return Taken(unit, attempt.data, attempt.found, ids, attempt, hidden=hidden)
+
+
+def record(members: tuple[str, ...], data: bytes, found: Findings, type_name: str = "") -> Record:
+    """The record of what a pickler made."""
+    return Record(
+        members=members,
+        tier="cloudpickle",
+        data=data,
+        portable=found.portable,
+        type_name=type_name,
+        buffers=tuple(found.buffers),
+        uses=tuple(found.used),
+    )
+
+
+def parts(records: Iterable[Record]) -> dict[str, bytes]:
+    """Records as parts: small ones together, a large one, or a container's segments, alone."""
+    together: dict[str, list[bytes]] = {}
+    for each in records:
+        data = layout.encode_record(each)
+        part = _own_part(each.members[0], len(data))
+        if part in together and not each.members[0].startswith(SEGMENT) and part != _SMALL:
+            part = f"namespace/large.{len(together)}"
+        together.setdefault(part, []).append(data)
+    return {part: b"".join(pieces) for part, pieces in together.items()}
+
+
+_SMALL = layout.SMALL_PART
+
+
+def _own_part(member: str, size: int) -> str:
+    kind, _, name = member.partition(":")
+    if kind + ":" == SEGMENT:
+        return f"namespace/segments.{name}"
+    if size < layout.SMALL:
+        return _SMALL
+    if kind + ":" == OBJECT:
+        return f"namespace/shared.{name}"
+    part = f"namespace/{name}"
+    fits = name.isidentifier() and name.isascii() and len(name) <= 190
+    return part if fits and part != _SMALL else "namespace/large"
+
+
+def memory(owner: object) -> memoryview:
+    """The bytes of what owns a buffer, in one piece and not copied."""
+    return pickle.PickleBuffer(owner).raw()  # type: ignore[arg-type]  # it has memory

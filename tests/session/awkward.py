@@ -1,0 +1,241 @@
+"""Kinds of awkward objects, and what a checkpoint makes of each: the table of the guide."""
+# ruff: noqa: E501  # a table
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["exact", "rebuilt", "placeholder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind: code that makes it, code that must be true after a restore in a new process."""
+
+    name: str
+    code: str
+    check: str
+    outcome: Outcome = "exact"
+    what: str = "as it was"
+    names: tuple[str, ...] = ()  # whose outcome it is; by default `k`
+
+    def own(self, number: int) -> tuple[str, str, tuple[str, ...]]:
+        """The code and the check with names of their own: every `k` stands for `k<number>`."""
+        mine = f"k{number}"
+        names = self.names or ("k",)
+        return (
+            _renamed(self.code, mine),
+            _renamed(self.check, mine),
+            tuple(_renamed(name, mine) for name in names),
+        )
+
+
+def _renamed(text: str, mine: str) -> str:
+    return text.replace("§", mine)
+
+
+def kind(name: str, code: str, check: str, outcome: Outcome = "exact", what: str = "as it was",
+         names: tuple[str, ...] = ("§",)) -> Kind:  # fmt: skip
+    return Kind(name, code, check, outcome, what, names)
+
+
+KINDS = (
+    kind("shared references", "§ = [1]\n§b = {'a': §, 'b': (§,)}",
+         "§b['a'] is § and §b['b'][0] is §", names=("§", "§b")),
+    kind("cycles", "§ = {'me': None}\n§['me'] = [§]\n§b = (§['me'],)\n§['me'].append(§b)",
+         "§['me'][0] is § and §b[0] is §['me'] and §['me'][1] is §b", names=("§", "§b")),
+    kind("views of arrays", "import numpy as np\n§ = np.arange(20.0).reshape(4, 5)\n"
+         "§r, §c = §[1], §[::-1, 2]",
+         "(§.__setitem__((1, 2), 99.0), bool(§r[2] == 99 and §c[2] == 99 and §r.base is §.base))[1]",
+         names=("§", "§r", "§c")),
+    kind("large arrays and views of them", "§ = np.zeros((600, 600))\n§v = §[10:20].T",
+         "(§.__setitem__((15, 7), 5.0), bool(§v[7, 5] == 5) and §.flags.owndata)[1]", names=("§", "§v")),
+    kind("functions", "rate = 2\ndef §(x, k=[3], *, z: int = 4):\n    'doc'\n"
+         "    return x * k[0] * rate\n§.calls = 5",
+         "§(2) == 12 and §.calls == 5 and §.__globals__ is globals() and §.__doc__ == 'doc'",
+         "rebuilt", "from its source, with defaults and attributes; its globals are the session's"),
+    kind("lambdas that use globals", "§ = lambda x: x * rate", "§(3) == 6", "rebuilt",
+         "from its source"),
+    kind("recursive lambdas", "§ = lambda n: 1 if n < 2 else n * §(n - 1)", "§(5) == 120",
+         "rebuilt", "from its source"),
+    kind("closures that share a cell", "def §make():\n    n = 0\n    def up():\n"
+         "        nonlocal n\n        n += 1\n        return n\n    return up, lambda: n\n"
+         "§, §now = §make()\n§()", "(§(), §now() == 2)[1]", names=("§", "§now")),
+    kind("partials", "import functools\n§ = functools.partial(int, base=2)", "§('101') == 5"),
+    kind("functions with lru_cache", "@functools.lru_cache(7)\ndef §(n): return n * rate\n§(4)",
+         "§(4) == 8 and §.cache_info().maxsize == 7 and §.cache_info().hits == 0",
+         "rebuilt", "the function; its cache is empty"),
+    kind("bound methods", "class §C:\n    def __init__(self): self.n = 1\n"
+         "    def m(self): return self.n\n§o = §C()\n§ = §o.m\n§b = [].append",
+         "(setattr(§o, 'n', 7), §() == 7 and §.__self__ is §o and §b.__self__ == [])[1]",
+         names=("§", "§o", "§b")),
+    kind("enums", "import enum\nclass §E(enum.Enum):\n    RED = 1\n§ = [§E.RED]",
+         "§[0] is §E.RED"),
+    kind("dataclasses", "import dataclasses\n@dataclasses.dataclass(slots=True, frozen=True)\n"
+         "class §D:\n    a: int\n    b: list = dataclasses.field(default_factory=list)\n§ = §D(1)",
+         "§ == §D(1) and type(§) is §D and dataclasses.replace(§, a=2).a == 2"),
+    kind("named tuples", "import collections, typing\n§P = collections.namedtuple('P', 'x y')\n"
+         "class §T(typing.NamedTuple):\n    z: int = 3\n§ = [§P(1, 2), §T()]",
+         "§[0].y == 2 and type(§[0]) is §P and §[1].z == 3 and type(§[1]) is §T"),
+    kind("metaclasses", "class §M(type):\n    def __new__(m, n, b, d):\n        d['tag'] = n\n"
+         "        return super().__new__(m, n, b, d)\nclass §C(metaclass=§M): pass\n§ = §C()",
+         "type(type(§)) is §M and §.tag.endswith('C')"),
+    kind("slots", "class §S:\n    __slots__ = ('a', 'b')\n§ = §S()\n§.a = [1]",
+         "§.a == [1] and not hasattr(§, 'b')"),
+    kind("properties", "class §C:\n    @property\n    def p(self): return self._p\n"
+         "    @p.setter\n    def p(self, v): self._p = v * 2\n§ = §C()\n§.p = 4",
+         "(§.p == 8, setattr(§, 'p', 1), §.p == 2)[2]"),
+    kind("descriptors with a state", "class §D:\n    def __init__(self): self.seen = []\n"
+         "    def __get__(self, o, c): return self\n    def __set__(self, o, v): self.seen.append(v)\n"
+         "class §C:\n    d = §D()\n§ = §C()\n§.d = 5", "§.d.seen == [5] and §C.d is §.d"),
+    kind("decorators with a state", "def §count(f):\n    @functools.wraps(f)\n"
+         "    def inner(*a):\n        inner.calls += 1\n        return f(*a)\n"
+         "    inner.calls = 0\n    return inner\n@§count\ndef §(x): return x + 1\n§(1); §(1)",
+         "§(1) == 2 and §.calls == 3 and §.__wrapped__(1) == 2"),
+    kind("classes inside classes", "class §O:\n    class I:\n        k = []\n§ = §O.I()\n"
+         "§O.I.k.append(1)\n§O.I.later = 2",
+         "type(§) is §O.I and §.k == [1] and §.later == 2"),
+    kind("classes made in functions", "def §make(n):\n    class L:\n        def m(self): return n\n"
+         "    return L\n§L = §make(4)\n§ = §L()", "§.m() == 4 and type(§) is §L",
+         names=("§", "§L")),
+    kind("classes made by type()", "§Y = type('Y', (), {'m': lambda self: rate})\n§ = §Y()",
+         "§.m() == 2 and type(§) is §Y", names=("§", "§Y")),
+    kind("old instances of a class that was defined again", "class §C: v = 1\n§ = §C()\n"
+         "class §C: v = 2\n§n = §C()", "§.v == 1 and §n.v == 2 and type(§n) is §C"),
+    kind("modules made at run time", "import types\n§ = types.ModuleType('made')\n"
+         "exec('level = 1\\ndef up():\\n    global level\\n    level += 1', §.__dict__)\n"
+         "§f = §.up\n§f()", "(§f(), §.level == 3 and §.up is §f)[1]", names=("§", "§f")),
+    kind("namespaces of exec", "§ = {}\nexec('n = 1\\ndef f():\\n    return n', §)\n§f = §['f']",
+         "(§.__setitem__('n', 9), §f() == 9 and §['f'] is §f)[1]", names=("§", "§f")),
+    kind("module aliases", "import os.path as §, xml.dom.minidom as §x",
+         "§.join('a', 'b') == 'a/b' and §x.__name__ == 'xml.dom.minidom'", "rebuilt", "imported again",
+         ("§", "§x")),
+    kind("modules with changes", "import string as §\n§.capwords = lambda *a: 'mine'\n§.extra = [1]",
+         "§.capwords('x') == 'mine' and §.extra == [1]", "rebuilt",
+         "imported again, and changed again; the reason names what changed"),
+    kind("generators that have not begun", "def §g(a, *, b=2):\n    yield a\n    yield b\n"
+         "§ = §g(1)\n§x = (i * 2 for i in [1, 2])", "list(§) == [1, 2] and list(§x) == [2, 4]",
+         names=("§", "§x")),
+    kind("generators that have ended", "def §g():\n    yield 1\n§ = §g()\nlist(§)", "list(§) == []"),
+    kind("generators under way", "def §g():\n    yield 1\n    yield 2\n§ = §g()\nnext(§)",
+         "'under way' in repr(§)", "placeholder", "CPython cannot copy a running frame"),
+    kind("iterators", "§l = [1, 2, 3]\n§ = [iter(§l), iter('ab'), enumerate('xy'), zip([1], [2]),"
+         " map(int, ['3']), reversed(§l), range(5).__iter__()]\nnext(§[0])\nnext(§[2])",
+         "(§l.append(4), list(§[0]) == [2, 3, 4] and list(§[1]) == ['a', 'b'] and"
+         " list(§[2]) == [(1, 'y')] and list(§[3]) == [(1, 2)] and list(§[4]) == [3])[1]",
+         names=("§", "§l")),
+    kind("itertools", "import itertools\n§ = [itertools.count(5), itertools.cycle('ab'),"
+         " itertools.chain([1], [2]), itertools.islice([1, 2, 3], 1, None)]\nnext(§[1])",
+         "next(§[0]) == 5 and next(§[1]) == 'b' and list(§[2]) == [1, 2] and list(§[3]) == [2, 3]"),
+    kind("coroutines that have not begun", "async def §f(x): return x * rate\n§ = §f(4)",
+         "await § == 8"),
+    kind("coroutines under way", "import types as _t\n@_t.coroutine\ndef §p(): yield\n"
+         "async def §f(): await §p()\n§ = §f()\n§.send(None)", "'under way' in repr(§)",
+         "placeholder", "CPython cannot copy a running frame"),
+    kind("files that are read", "§p = folder + '/read'\nopen(§p, 'w').write('one\\ntwo\\nthree')\n"
+         "§ = open(§p)\n§.readline()\n§b = open(§p, 'rb')\n_ = §b.seek(8)",
+         "§.readline() == 'two\\n' and §b.read() == b'three' and §.name == §p", "rebuilt",
+         "opened again at its position, while the file is the same; text with `newline=None`"),
+    kind("files that are written", "§p = folder + '/written'\n§ = open(§p, 'w')\n_ = §.write('abc')",
+         "(§.write('def'), §.flush(), open(§p).read() == 'abcdef')[2]", "rebuilt",
+         "opened again at its position, never emptied, while the file is the same"),
+    kind("files that are gone", "import os\n§p = folder + '/gone'\n§ = open(§p, 'w+')\nos.remove(§p)",
+         "'deleted' in repr(§)", "placeholder", "there is nothing to open again"),
+    kind("pipes", "§r, §w = os.pipe()\n§ = os.fdopen(§r)\n§w = os.fdopen(§w, 'wb')",
+         "'pipe' in repr(§) and 'pipe' in repr(§w)", "placeholder", "the other end is another process's",
+         ("§", "§w")),
+    kind("sockets", "import socket\n§ = socket.socketpair()", "'socket' in repr(§[0])", "placeholder",
+         "the other end is another process's"),
+    kind("the session's own streams", "import sys\n§ = [sys.stdout, sys.stderr]",
+         "§[0] is sys.stdout and §[1] is sys.stderr"),
+    kind("locks that nobody holds", "import threading\n§ = [threading.Lock(), threading.RLock(),"
+         " threading.Condition(), threading.Semaphore(2)]",
+         "§[0].acquire(False) and §[1].acquire(False) and §[2].acquire(False) and §[3]._value == 2"),
+    kind("locks that the session holds", "§ = [threading.Lock(), threading.RLock()]\n"
+         "_ = [l.acquire() for l in §]",
+         "§[0].locked() and (§[0].release(), §[1].release(), not §[0].locked())[2]"),
+    kind("events, barriers and queues", "import queue\n§ = [threading.Event(), queue.Queue(),"
+         " threading.Barrier(2)]\n§[0].set()\n§[1].put(5)",
+         "§[0].is_set() and §[2].parties == 2 and isinstance(§[1], queue.Queue) and §[1].get() == 5"),
+    kind("data of a thread", "§ = threading.local()\n§.x = [1]", "§.x == [1]"),
+    kind("threads that have not begun", "§out = []\n§ = threading.Thread(target=§out.append, args=(1,))",
+         "(§.start(), §.join(), §out == [1])[2]", names=("§", "§out")),
+    kind("child processes", "import subprocess\n§ = subprocess.Popen(['true'])\n_ = §.wait()",
+         "'child process' in repr(§)", "placeholder", "it belongs to the process that started it"),
+    kind("loggers", "import logging\n§ = logging.getLogger('a.§')\n§.setLevel(logging.DEBUG)\n"
+         "§.propagate = False\n§.addHandler(logging.StreamHandler(sys.stdout))",
+         "§ is logging.getLogger('a.§') and §.level == logging.DEBUG and not §.propagate"
+         " and §.handlers[0].stream is sys.stdout"),
+    kind("regular expressions", "import re\n§ = re.compile('a(.)', re.I)\n§m = §.search('xxAb')",
+         "§m.group(1) == 'b' and §m.re == § and §m.span() == (2, 4)", names=("§", "§m")),
+    kind("context variables", "import contextvars\n§ = contextvars.ContextVar('§', default=3)\n"
+         "§s = contextvars.ContextVar('§s')\n_ = §s.set([1])\n§c = contextvars.copy_context()",
+         "§.get() == 3 and §s.get() == [1] and §c[§s] is §s.get()", names=("§", "§s", "§c")),
+    kind("weak references", "class §N: pass\n§o = §N()\nimport weakref\n§ = [weakref.ref(§o),"
+         " weakref.proxy(§o), weakref.WeakValueDictionary(a=§o), weakref.WeakSet([§o]),"
+         " weakref.WeakKeyDictionary({§o: 1}), weakref.ref(§N())]",
+         "§[0]() is §o and (setattr(§o, 'x', 1), §[1].x == 1)[1] and §[2]['a'] is §o"
+         " and §o in §[3] and §[4][§o] == 1 and §[5]() is None", names=("§", "§o")),
+    kind("memoryviews", "§b = bytearray(b'abcdef')\n§ = memoryview(§b)[2:4]",
+         "(§.__setitem__(0, 90), §b == b'abZdef' and §.obj is §b)[1]", names=("§", "§b")),
+    kind("StringIO and BytesIO", "import io\n§ = [io.StringIO('text'), io.BytesIO(b'abc')]\n"
+         "_ = §[0].read(2), §[1].seek(1)", "§[0].read() == 'xt' and §[1].read() == b'bc'"),
+    kind("exceptions", "class §E(Exception):\n    def __init__(self, a, b):\n        super().__init__(a)\n"
+         "        self.b = b\n§ = §E(1, 2)\n§.add_note('n')\n§.__cause__ = KeyError('k')",
+         "§.args == (1,) and §.b == 2 and §.__notes__ == ['n'] and §.__cause__.args == ('k',)"),
+    kind("exceptions with tracebacks", "def §f():\n    raise ValueError('no')\ntry: §f()\n"
+         "except ValueError as e: § = e",
+         "'raise ValueError' in ''.join(__import__('traceback').format_exception(§))", "rebuilt",
+         "with the places of the traceback, without the variables of its frames"),
+    kind("frames", "§ = sys._getframe()", "'frame' in repr(§)", "placeholder",
+         "CPython cannot make a frame"),
+    kind("random generators", "import random\n§ = [random.Random(3), np.random.default_rng(4)]\n"
+         "random.seed(5)\nnp.random.seed(6)\n_ = random.random()",
+         "§[0].random() == random.Random(3).random() and"
+         " int(§[1].integers(1000)) == int(np.random.default_rng(4).integers(1000))"),
+    kind("the global random states", "random.seed(7); np.random.seed(8)\n§ = 'states'",
+         "(random.random(), np.random.randint(10**6)) == (random.Random(7).random(),"
+         " np.random.RandomState(8).randint(10**6))"),
+    kind("large dicts and lists", "§s = [0]\n§ = {f'x{i}': [i, §s] for i in range(9000)}\n"
+         "§l = [§] + list(range(9000))\n§['me'] = §l",
+         "len(§) == 9001 and §['x8999'][1] is §s and §l[0] is § and §['me'] is §l"
+         " and list(§)[:2] == ['x0', 'x1'] and §l[-1] == 8999", names=("§", "§l", "§s")),
+    kind("long linked lists", "§ = None\nfor i in range(2500): § = [§, i]",
+         "[n := 0, m := §, [None for _ in iter(lambda: m is None, True)"
+         " if [n := n + 1, m := m[0]]], n][-1] == 2500"),
+    kind("the namespace itself", "§ = [globals()]\nimport __main__ as §m",
+         "§[0] is globals() and §m.§ is §"),
+    kind("the environment", "§ = os.environ", "§ is os.environ"),
+    kind("types and generic aliases", "§ = [int, type(None), list[int], dict[str, 'x'],"
+         " typing.Optional[int], collections.OrderedDict]",
+         "§[0] is int and §[1] is type(None) and §[2] == list[int] and §[5] is"
+         " collections.OrderedDict"),
+    kind("collections", "§ = [collections.OrderedDict(b=1, a=2), collections.Counter('aab'),"
+         " collections.deque([1], 5), collections.ChainMap({}, {'x': 1}),"
+         " collections.defaultdict(list, a=[1]), types.MappingProxyType({'x': 1}),"
+         " types.SimpleNamespace(a=1)]",
+         "list(§[0]) == ['b', 'a'] and §[2].maxlen == 5 and §[3]['x'] == 1 and §[4]['new'] == []"
+         " and §[5]['x'] == 1 and §[6].a == 1"),
+    kind("objects that pickle but do not load", "class §D:\n    def __reduce__(self):\n"
+         "        return int, ('x',)\n§ = §D()", "'read back' in repr(§)", "placeholder",
+         "they are read back when the checkpoint is made, and not called exact"),
+    kind("objects that refuse", "class §R:\n    def __reduce__(self): raise TypeError('I refuse')\n"
+         "§ = [§R(), 5]", "§[1] == 5 and 'I refuse' in repr(§[0])", "placeholder",
+         "the object's own reason; what is around it comes back"),
+)  # fmt: skip
+
+# These change what can be said about locks, so they have a session of their own.
+WITH_THREADS = (
+    kind("threads", "import threading, time\n§e = threading.Event()\n"
+         "§ = threading.Thread(target=§e.wait, daemon=True)\n§.start()", "'thread' in repr(§)",
+         "placeholder", "a thread's stack cannot be copied"),
+    kind("locks held while threads run", "§ = threading.Lock()\n_ = §.acquire()",
+         "'somebody holds it' in repr(§)", "placeholder", "the holder may be another thread"),
+    kind("data beside threads", "§ = {'a': [1]}\n§b = §['a']", "§['a'] is §b", names=("§", "§b")),
+)  # fmt: skip
+
+
+def rows() -> list[str]:
+    """The table of the guide."""
+    return [f"| {k.name} | `{k.outcome}` | {k.what} |" for k in (*KINDS, *WITH_THREADS)]

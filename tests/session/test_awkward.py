@@ -1,0 +1,84 @@
+"""Every kind of awkward object, together in one session, in a new process afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.session.awkward import KINDS, WITH_THREADS, Kind, rows
+
+from holdfast import sync
+from holdfast.model.report import Report
+from holdfast.store import open_store
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "what-comes-back.md"
+
+
+class Seen:
+    """What became of a set of kinds: the reports, and the truth of their checks."""
+
+    def __init__(self, kinds: Sequence[Kind], folder: Path) -> None:
+        store = open_store("memory://")
+        with sync.Session("awkward", store=store) as session:
+            session.execute(f"folder = {str(folder)!r}", check=True)
+            for number, kind in enumerate(kinds):
+                session.execute(kind.own(number)[0], check=True)
+            self.made: Report = session.checkpoint().report
+        again = sync.Session.resume("awkward", store=store)
+        with again:
+            assert again.report is not None
+            self.restored: Report = again.report
+            self.checks: list[object] = []
+            for number, kind in enumerate(kinds):
+                result = again.execute(kind.own(number)[1])
+                self.checks.append(result.error.message if result.error else result.value)
+            # and what was brought back can be frozen once more
+            self.again: Report = again.checkpoint().report
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return Seen(KINDS, tmp_path_factory.mktemp("awkward"))
+
+
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return Seen(WITH_THREADS, tmp_path_factory.mktemp("threads"))
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)), ids=[kind.name for kind in KINDS])
+def test_a_kind(together: Seen, number: int) -> None:
+    _check(together, KINDS[number], number)
+
+
+@pytest.mark.parametrize("number", range(len(WITH_THREADS)), ids=[k.name for k in WITH_THREADS])
+def test_a_kind_beside_threads(threaded: Seen, number: int) -> None:
+    _check(threaded, WITH_THREADS[number], number)
+
+
+def _check(seen: Seen, kind: Kind, number: int) -> None:
+    names = kind.own(number)[2]
+    assert seen.checks[number] is True, [seen.restored[name] for name in names]
+    outcomes = {seen.made[name].outcome for name in names}
+    worst = max(outcomes, key=["exact", "rebuilt", "placeholder"].index)
+    assert worst == kind.outcome, [seen.made[name] for name in names]
+    for name in names:
+        assert seen.restored[name].outcome == seen.made[name].outcome, seen.restored[name]
+        if seen.made[name].outcome == "placeholder":
+            assert seen.made[name].reason
+            assert seen.again[name].outcome == "placeholder"
+
+
+def test_most_kinds_come_back_for_real() -> None:
+    kinds = [*KINDS, *WITH_THREADS]
+    back = [kind for kind in kinds if kind.outcome != "placeholder"]
+    # Of the kinds that CPython allows to be made at all, these are all; at least 85% in any case.
+    allowed = [kind for kind in kinds if "CPython cannot" not in kind.what]
+    assert len(back) / len(allowed) >= 0.85
+
+
+def test_the_guide_shows_this_table() -> None:
+    text = GUIDE.read_text("utf-8")
+    missing = [row for row in rows() if row not in text]
+    assert not missing, "\n".join(missing)
