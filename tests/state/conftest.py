@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,3 +21,17 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, A
     else:
         with open_store(str(tmp_path / "store")) as store:
             yield {"store": store}
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    if os.geteuid() != 0:
+        pytest.fail("mounting a small disk needs root: run the tests as root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)

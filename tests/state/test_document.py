@@ -23,7 +23,7 @@ RAW: dict[str, Any] = {
 
 
 def test_there_and_back() -> None:
-    made = from_raw(RAW, "s")
+    made = from_raw({**RAW, "typed": False}, "s")
     assert from_bytes(to_bytes(made), "s") == made
     assert to_bytes(made).endswith(b"\n}\n")
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from holdfast.model.errors import Denied, Unsupported
 from holdfast.state import arrays, scalars
-from holdfast.state.encoder import TYPE
+from holdfast.state.encoder import SECRET, TYPE
 from holdfast.state.types import Types, is_named_tuple, name_of
 
 # What comes out is of any type by nature; hence the Any in this module.
@@ -33,6 +33,15 @@ _COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {
 _DAMAGE = (KeyError, TypeError, ValueError, ArithmeticError, AttributeError)
 
 
+# Gives a secret that was left out, by the way to it and whether it is a byte string; None when it
+# is not known.
+Secret = Callable[[str, bool], str | bytes | None]
+
+
+def no_secret(name: str, binary: bool) -> None:
+    """Nobody knows any secret."""
+
+
 class MisfitError(Exception):
     """A value that cannot be rebuilt and why, with the way to it, innermost step first."""
 
@@ -45,11 +54,12 @@ class MisfitError(Exception):
 class Decoder:
     """Decodes one state."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, secret: Secret = no_secret) -> None:
         self.types = types
+        self._secret = secret
 
     def value(self, packed: Any) -> Any:
-        """The value that was saved; raises MisfitError."""
+        """The value that was saved, None for a secret that is not known; raises MisfitError."""
         if type(packed) is list:
             return self.sequence(packed)
         if type(packed) is not dict:
@@ -63,13 +73,16 @@ class Decoder:
         except (Denied, Unsupported, *_DAMAGE) as error:
             raise MisfitError(error) from error
 
-    def mapping(self, packed: dict[str, Any]) -> dict[str, Any]:
+    def mapping(self, packed: dict[str, Any], *, whole: bool = False) -> dict[str, Any]:
+        """A dict. A secret that is not known is not in it, unless all keys are needed."""
         found: dict[str, Any] = {}
         key = ""
         try:
             for key, item in packed.items():
                 cls = type(item)
-                found[key] = self.value(item) if cls is dict or cls is list else item
+                value = self.value(item) if cls is dict or cls is list else item
+                if value is not None or item is None or not _is_secret(item) or whole:
+                    found[key] = value
         except MisfitError as misfit:
             misfit.path.append(key)
             raise
@@ -96,6 +109,8 @@ class Decoder:
         if tag in _MAPPINGS:
             return _MAPPINGS[tag](dict(self._items(packed)))
         match tag:
+            case "secret":
+                return self._secret(str(packed.get("name", "")), "bytes" in packed)
             case "int":
                 return int(packed["hex"], 16)
             case "float":
@@ -128,12 +143,16 @@ class Decoder:
             if custom is None:
                 raise Unsupported(f"{name_of(cls)} was saved by pack=, which is not registered")
             return custom.unpack(self.value(packed["value"]))
-        fields = self.mapping(packed["fields"])
+        fields = self.mapping(packed["fields"], whole=True)
         if tag == "dataclass" and dataclasses.is_dataclass(cls):
             return _dataclass(cls, fields)
         if tag == "namedtuple" and is_named_tuple(cls):
             return cls(**fields)
         raise Unsupported(f"{name_of(cls)} was saved as a {tag} and is none any more")
+
+
+def _is_secret(packed: Any) -> bool:
+    return type(packed) is dict and packed.get(TYPE) == SECRET
 
 
 def _member(cls: type[enum.Enum], name: str) -> enum.Enum:

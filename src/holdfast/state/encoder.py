@@ -1,7 +1,7 @@
 """The encoder: one pass from Python values to JSON.
 
 It runs on every value of every checkpoint, so plain values take the shortest way, and the path
-to a value is put together only when it is refused.
+to a value is put together only when it is refused or left out.
 """
 
 from __future__ import annotations
@@ -10,22 +10,39 @@ import dataclasses
 import enum
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.model.secrets import secret_name, secret_value
 from holdfast.state import arrays, scalars
 from holdfast.state.types import Types, is_named_tuple, name_of
 
 TYPE = "$type"
+SECRET = "secret"
 # Levels of JSON. Deeper data is a mistake more often than a wish, and exhausts readers' stacks.
 MAX_DEPTH = 100
 _TYPED_LEVELS = 3  # how many levels of JSON a typed value takes at most
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what JSON readers and the store keep exactly
 _AS_IS = frozenset((bool, type(None)))
+_SHORT = 15  # no key of a known format is shorter
 
 # What goes in and comes out is of any type by nature; hence the Any in this module.
+
+# What is known of keys that were met: True for one that names a secret. Keys come again and again.
+_keys: dict[str, bool] = {}
+_MANY_KEYS = 50_000
+NOTHING: Mapping[int, str] = MappingProxyType({})
+
+
+class LeftOut(NamedTuple):
+    """A secret that is not in the JSON, with the way to it, innermost step first."""
+
+    value: str | bytes
+    marker: dict[str, Any]
+    path: list[str | int]
 
 
 class RefusalError(Exception):
@@ -41,23 +58,36 @@ class RefusalError(Exception):
 class Encoder:
     """Encodes one state. `classes` are those it met that a file will name."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(
+        self,
+        types: Types,
+        vetted: Mapping[int, str] = NOTHING,
+        harmless: Container[str] | None = (),
+    ) -> None:
+        """`vetted` are texts that an earlier pass has looked at, by their address: a text cannot
+        change, so there is nothing new to be found in it. What stands under one of the keys that
+        are `harmless` is no secret; None: nothing is."""
         self.types = types
+        self._harmless = harmless
         self.classes: set[type] = set()
+        self.left_out: list[LeftOut] = []
+        self.vetted: dict[int, str] = {}
+        self.typed = False  # whether there is any `$type` in the JSON
+        self._before = vetted
         self._around: set[int] = set()  # ids of the containers around the present value
         self._depth = 0
 
     def value(self, value: Any) -> Any:
-        """Any value as JSON; raises RefusalError."""
+        """Any value as JSON; raises RefusalError. After that the encoder is of no more use."""
         cls = type(value)
         if cls in _AS_IS:
             return value
         if cls is str:
-            return value if not _has_surrogate(value) else _escaped(value)
+            return self._text(value)
         if cls is int:
-            return value if _INT_MIN <= value <= _INT_MAX else {TYPE: "int", "hex": hex(value)}
+            return value if _INT_MIN <= value <= _INT_MAX else self._tagged("int", hex=hex(value))
         if cls is float:
-            return value if math.isfinite(value) else {TYPE: "float", "value": repr(value)}
+            return value if math.isfinite(value) else self._tagged("float", value=repr(value))
         if cls is list:
             return self._inside(value, self.sequence, 1)
         if cls is dict:
@@ -67,90 +97,167 @@ class Encoder:
         if cls in scalars.BY_CLASS:
             return self._scalar(value)
         if arrays.handles(value):
+            self.typed = True
             return arrays.to_json(value)
         return self._inside(value, self._typed, _TYPED_LEVELS)
 
     def mapping(self, value: dict[str, Any]) -> dict[str, Any]:
-        packed: dict[str, Any] = {}
+        packed = dict(value)  # a copy: another thread may be adding keys
+        before, harmless = self._before, self._harmless
+        left = len(self.left_out)
         key = ""
         try:
-            for key, item in list(value.items()):  # a copy: another thread may be adding keys
-                if _has_surrogate(key):
-                    raise RefusalError("the key is not valid Unicode")
+            for key, item in packed.items():
+                hidden = _keys.get(key)
+                if hidden is None:
+                    hidden = _learn(key)
                 cls = type(item)
-                if cls in _AS_IS or (cls is str and item.isascii()):
-                    packed[key] = item
-                else:
+                if harmless is None or key in harmless:
+                    if cls is str or cls is bytes:
+                        packed[key] = self._kept(item)
+                        continue
+                    hidden = False
+                if cls is str:
+                    known = before.get(id(item))
+                    if known is not None and known is item and not hidden:
+                        self.vetted[id(item)] = known
+                        continue
+                    if len(item) < _SHORT and not hidden and item.isascii():
+                        continue
+                    packed[key] = self._leave_out(item) if hidden and item else self._text(item)
+                elif cls is int:
+                    if not _INT_MIN <= item <= _INT_MAX:
+                        packed[key] = self.value(item)
+                elif cls is bytes and hidden and item:
+                    packed[key] = self._leave_out(item)
+                elif cls not in _AS_IS:
                     packed[key] = self.value(item)
+                if len(self.left_out) > left:
+                    left = self._step(key, left)
         except RefusalError as refusal:
             refusal.path.append(key)
             raise
         return packed
 
     def sequence(self, value: Iterable[Any]) -> list[Any]:
-        packed: list[Any] = []
+        packed: list[Any] = list(value)
+        left = len(self.left_out)
+        at = 0
         try:
-            for item in value:
+            for at, item in enumerate(packed):
                 cls = type(item)
-                if cls in _AS_IS or (cls is str and item.isascii()):
-                    packed.append(item)
-                else:
-                    packed.append(self.value(item))
+                if cls is str and len(item) < _SHORT and item.isascii():
+                    continue
+                if cls not in _AS_IS:
+                    packed[at] = self.value(item)
+                if len(self.left_out) > left:
+                    left = self._step(at, left)
         except RefusalError as refusal:
-            refusal.path.append(len(packed))
+            refusal.path.append(at)
             raise
         return packed
+
+    def _text(self, text: str) -> Any:
+        """A text, unless it is one that is left out."""
+        if self._before.get(id(text)) is text:
+            self.vetted[id(text)] = text
+            return text
+        if len(text) >= _SHORT and self._harmless is not None and secret_value(text):
+            return self._leave_out(text)
+        if _has_surrogate(text):
+            return self._escaped(text)
+        if len(text) >= _SHORT:
+            self.vetted[id(text)] = text
+        return text
+
+    def _kept(self, value: str | bytes) -> Any:
+        """A text or byte string that is not looked at for secrets."""
+        if isinstance(value, bytes):
+            return self._tagged("bytes", **scalars.BY_CLASS[bytes].pack(value))
+        return self._escaped(value) if _has_surrogate(value) else value
+
+    def _leave_out(self, value: str | bytes) -> dict[str, Any]:
+        marker = self._tagged(SECRET)
+        if isinstance(value, bytes):
+            marker["bytes"] = True
+        self.left_out.append(LeftOut(value, marker, []))
+        return marker
+
+    def _step(self, step: str | int, since: int) -> int:
+        """Note that what was left out lies behind this step."""
+        for each in self.left_out[since:]:
+            each.path.append(step)
+        return len(self.left_out)
 
     def _pairs(self, value: dict[Any, Any]) -> list[Any]:
         packed: list[Any] = []
         key: Any = None
         try:
             for key, item in list(value.items()):
-                packed.append([self.value(key), self.value(item)])
+                left = len(self.left_out)
+                packed.append(
+                    [
+                        self._kept(key) if type(key) is str else self.value(key),
+                        self._member(key, item),
+                    ]
+                )
+                self._step(_step_to(key), left)
         except RefusalError as refusal:
-            refusal.path.append(key if isinstance(key, str | int) else repr(key))
+            refusal.path.append(_step_to(key))
             raise
         return packed
 
+    def _member(self, key: object, item: Any) -> Any:
+        """What stands under a key that JSON cannot have."""
+        if type(item) in (str, bytes) and isinstance(key, str):
+            if self._harmless is None or key in self._harmless:
+                return self._kept(item)
+            if item and secret_name(key):
+                return self._leave_out(item)
+        return self.value(item)
+
     def _odd_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
-        return {TYPE: "dict", "items": self._pairs(value)}
+        return self._tagged("dict", items=self._pairs(value))
 
     def _inside(self, value: Any, pack: Callable[[Any], Any], levels: int) -> Any:
         """Pack what is inside a container, watching for cycles and depth."""
-        if id(value) in self._around:
+        around, me = self._around, id(value)
+        if me in around:
             raise RefusalError("it contains itself", hint="keep a name or an id instead of a cycle")
-        if self._depth + levels > MAX_DEPTH:
-            raise RefusalError(f"more than {MAX_DEPTH} levels deep")
-        self._around.add(id(value))
         self._depth += levels
-        try:
-            return pack(value)
-        finally:
-            self._depth -= levels
-            self._around.discard(id(value))
+        if self._depth > MAX_DEPTH:
+            raise RefusalError(f"more than {MAX_DEPTH} levels deep")
+        around.add(me)
+        packed = pack(value)
+        around.discard(me)
+        self._depth -= levels
+        return packed
 
     def _scalar(self, value: Any) -> dict[str, Any]:
+        if type(value) is bytes and self._harmless is not None and secret_value(value):
+            return self._leave_out(value)
         kind = scalars.BY_CLASS[type(value)]
         try:
             fields = kind.pack(value)
         except ValueError as error:
             raise RefusalError(str(error)) from None
         # A path may hold text that needs escaping, a complex number may hold a NaN.
-        return {TYPE: kind.tag, **{name: self.value(field) for name, field in fields.items()}}
+        return self._tagged(kind.tag, **{name: self.value(field) for name, field in fields.items()})
 
     def _typed(self, value: Any) -> dict[str, Any]:
         cls = type(value)
         if cls is tuple:
-            return {TYPE: "tuple", "items": self.sequence(value)}
+            return self._tagged("tuple", items=self.sequence(value))
         if cls is set or cls is frozenset:
             # Sorted, so that equal sets give equal files and equal chunks.
             items = sorted(self.sequence(list(value)), key=msgspec.json.encode)
-            return {TYPE: cls.__name__, "items": items}
+            return self._tagged(cls.__name__, items=items)
         if cls is deque:
-            return {TYPE: "deque", "items": self.sequence(list(value)), "maxlen": value.maxlen}
+            items = self.sequence(list(value))
+            return self._tagged("deque", items=items, maxlen=value.maxlen)
         if cls is OrderedDict or cls is Counter:
             tag = "ordered_dict" if cls is OrderedDict else "counter"
-            return {TYPE: tag, "items": self._pairs(value)}
+            return self._tagged(tag, items=self._pairs(value))
         return self._instance(value, cls)
 
     def _instance(self, value: Any, cls: type) -> dict[str, Any]:
@@ -158,25 +265,32 @@ class Encoder:
         self.classes.add(cls)
         if custom:
             plain = self.value(custom.pack(value))
-            return {TYPE: "custom", "class": name_of(cls), "value": plain}
+            return self._instance_of(cls, "custom", value=plain)
         if isinstance(value, enum.Flag):  # combinations of flags have no name of their own
             number = self.value(int(value.value))
-            return {TYPE: "enum", "class": name_of(cls), "value": number}
+            return self._instance_of(cls, "enum", value=number)
         if isinstance(value, enum.Enum):
-            return {TYPE: "enum", "class": name_of(cls), "name": value.name}
+            return self._instance_of(cls, "enum", name=value.name)
         if dataclasses.is_dataclass(cls):
             fields = self.mapping(_fields(value, cls))
-            return {TYPE: "dataclass", "class": name_of(cls), "fields": fields}
+            return self._instance_of(cls, "dataclass", fields=fields)
         if is_named_tuple(cls):
-            return {
-                TYPE: "namedtuple",
-                "class": name_of(cls),
-                "fields": self.mapping(value._asdict()),
-            }
+            return self._instance_of(cls, "namedtuple", fields=self.mapping(value._asdict()))
         raise RefusalError(
             f"JSON cannot hold a value of type {name_of(cls)}",
             hint="keep plain data, or say how with holdfast.state.register(cls, pack=, unpack=)",
         )
+
+    def _escaped(self, text: str) -> dict[str, Any]:
+        return self._tagged("str", escaped=text.encode("unicode_escape").decode("ascii"))
+
+    def _instance_of(self, cls: type, tag: str, /, **fields: Any) -> dict[str, Any]:
+        self.typed = True
+        return {TYPE: tag, "class": name_of(cls), **fields}
+
+    def _tagged(self, tag: str, /, **fields: Any) -> dict[str, Any]:
+        self.typed = True
+        return {TYPE: tag, **fields}
 
 
 def _fields(value: Any, cls: Any) -> dict[str, Any]:
@@ -187,17 +301,26 @@ def _fields(value: Any, cls: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _escaped(text: str) -> dict[str, str]:
-    return {TYPE: "str", "escaped": text.encode("unicode_escape").decode("ascii")}
+def _step_to(key: object) -> str | int:
+    return key if isinstance(key, str | int) else repr(key)
 
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
-    if TYPE in value:
-        return False
+    """Whether JSON can have these keys."""
     for key in list(value):
-        if type(key) is not str or (not key.isascii() and _has_surrogate(key)):
+        if type(key) is not str or (key not in _keys and _has_surrogate(key)):
             return False
-    return True
+    return TYPE not in value
+
+
+def _learn(key: str) -> bool:
+    """Remember whether a key names a secret; raises RefusalError for what can be no key."""
+    if _has_surrogate(key):
+        raise RefusalError("the key is not valid Unicode")
+    if len(_keys) > _MANY_KEYS:
+        _keys.clear()
+    hidden = _keys[key] = secret_name(key)
+    return hidden
 
 
 def _has_surrogate(text: str) -> bool:

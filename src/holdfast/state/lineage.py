@@ -6,9 +6,11 @@ Lists of checkpoints are newest first everywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+
+from holdfast.model.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,11 @@ class StateCheckpoint:
     rollback_of: str | None = None
     path: Path | None = None
     size_bytes: int = 0
+    # What was left out of it, and why; known to whoever made it.
+    report: Report = field(default=Report(), compare=False)
+
+    def with_report(self, report: Report) -> StateCheckpoint:
+        return replace(self, report=report) if report else self
 
     @property
     def origin(self) -> str:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import enum
+import functools
 import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model import home, moment
+from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, NotFound, Unsupported, UsageError, from_os_error
+from holdfast.model.errors import BadInput, HoldfastError, NotFound, Unsupported, UsageError
+from holdfast.model.report import Report
+from holdfast.state import changes, lineage, names, registry, values
 from holdfast.state import document as documents
-from holdfast.state import lineage, names, registry, values
+from holdfast.state.autosave import Autosave
+from holdfast.state.changes import Change
 from holdfast.state.document import Document
+from holdfast.state.encoder import NOTHING
 from holdfast.state.files import Directory
 from holdfast.state.lineage import StateCheckpoint
-from holdfast.state.place import Clock, Place
-from holdfast.state.shelf import Shelf
+from holdfast.state.location import APP, place_of
+from holdfast.state.place import Clock
+from holdfast.state.secrets import Secrets
 from holdfast.state.types import Types, is_buildable, known
+from holdfast.state.versions import FIRST, Step, Versions
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
 log = logging.getLogger("holdfast.state")
 
-APP = "holdfast"
 CHECKPOINT_LIMIT = 10
+STAGE = "current_stage"
+
+Reference = str | StateCheckpoint | Checkpoint
 
 
 def _new_id() -> str:
@@ -57,57 +66,59 @@ class StateManager:
         store: Store | None = None,
         checkpoint_limit: int = CHECKPOINT_LIMIT,
         types: Iterable[type] = (),
+        secrets: Mapping[str, str | bytes] | None = None,
+        not_secret: Iterable[str] = (),
+        version: int = FIRST,
+        migrations: Mapping[int, Step] | None = None,
         clock: Clock = moment.now,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         """Begin with an empty state; `load` takes up a saved one.
 
+        `types` may be rebuilt on load. `secrets` are put in again where they were left out; what
+        stands under a key in `not_secret` is never left out. `version` is that of the
+        application's schema, and `migrations[n]` makes a state of version n one of version n + 1.
         Raises BadInput for a session id that cannot be a file name, or an impossible limit.
         """
         self.session_id = names.check_session_id(new_id() if session_id is None else session_id)
         self.parent_session: str | None = None
         self.state_data = {}
         self.checkpoint_limit = checkpoint_limit
+        self.report = Report()  # what became of secrets when the state was loaded last
         self._app, self._clock, self._new_id = names.check_app(app), clock, new_id
         self._types = Types(types, below=known)
+        self._secrets, self._harmless = Secrets(secrets), _names("not_secret", not_secret)
+        self._versions = Versions(version, migrations)
         self._lock = threading.RLock()
         self._head: StateCheckpoint | None = None
+        self._vetted: Mapping[int, str] = NOTHING
+        self._saved: dict[str, values.JSON] | None = None  # by save_state, the last time
+        self._stages: list[str] = []
         self._store = store
-        self._place = _place(self.session_id, app, directory, store, clock)
+        self._place = place_of(self.session_id, app, directory, store, clock)
         if isinstance(self._place, Directory):
             self._place.make()
 
     @classmethod
-    def load(
-        cls,
-        session_id: str,
-        *,
-        app: str = APP,
-        directory: str | os.PathLike[str] | None = None,
-        store: Store | None = None,
-        checkpoint_limit: int = CHECKPOINT_LIMIT,
-        types: Iterable[type] = (),
-        clock: Clock = moment.now,
-    ) -> StateManager:
+    def load(cls, session_id: str, **given: Any) -> StateManager:
         """Take up a session where it stopped: its saved state or newest checkpoint.
 
-        Raises NotFound when there is none, Corrupt when none can be read, Denied when it has
-        instances of classes that are neither registered nor in `types`.
+        Everything but the session id is as for a new one. Raises NotFound when there is none,
+        Corrupt when none can be read, Denied when it has instances of classes that are neither
+        registered nor in `types`, Unsupported when there is no way from its version.
         """
         names.check_session_id(session_id)
-        place = _place(session_id, names.check_app(app), directory, store, clock)
+        place = place_of(
+            session_id,
+            names.check_app(given.get("app", APP)),
+            given.get("directory"),
+            given.get("store"),
+            given.get("clock", moment.now),
+        )
         latest, saved = place.latest(), place.saved()
         if latest is None and saved is None:
             raise place.missing()
-        manager = cls(
-            session_id,
-            app=app,
-            directory=directory,
-            store=store,
-            checkpoint_limit=checkpoint_limit,
-            types=types,
-            clock=clock,
-        )
+        manager = cls(session_id, **given)
         if saved is None or (latest and latest[1].time > saved.time):
             assert latest is not None  # by the test above
             manager._head, found = latest
@@ -116,7 +127,8 @@ class StateManager:
             manager._head = (
                 lineage.find(saved.parent, place.checkpoints()) if saved.parent else None
             )
-        manager._take(found)
+        manager._replace(manager._state(found))
+        manager.parent_session = found.parent_session
         return manager
 
     # the state
@@ -145,10 +157,10 @@ class StateManager:
         if self._store is not None:
             raise UsageError("a state is kept on a store or in a directory, not in both")
         with self._lock:
-            place = _place(self.session_id, self._app, directory, None, self._clock)
+            place = place_of(self.session_id, self._app, directory, None, self._clock)
             if isinstance(place, Directory):
                 place.make()
-            self._place, self._head = place, None
+            self._place, self._head, self._saved = place, None, None
 
     @property
     def checkpoint_limit(self) -> int:
@@ -169,106 +181,182 @@ class StateManager:
         Raises BadInput, with the path to it, for a value that could not come back as it is;
         StorageFull when there is no room. Then nothing is written, and nothing is removed.
         """
+        return self.begin_checkpoint(reason)()
+
+    def begin_checkpoint(self, reason: str = "manual") -> Callable[[], StateCheckpoint]:
+        """Take the state as it is now; what is returned saves it, from any thread."""
         with self._lock:
-            parent = self._head.origin if self._head else None
-            document = self._document(reason, parent)
-            self._head = self._place.add(document, limit=self.checkpoint_limit)
-            self._note()
-            return self._head
+            return functools.partial(self._keep, *self._document(reason))
 
     def list_checkpoints(self) -> list[StateCheckpoint]:
         """The checkpoints of the session, newest first."""
         return self._place.checkpoints()
 
-    def rollback(self, to: str | StateCheckpoint | Checkpoint | None = None) -> StateCheckpoint:
+    def rollback(self, to: Reference | None = None) -> StateCheckpoint:
         """Go back to a checkpoint: to the parent of the last one unless another is given.
 
         What was not in a checkpoint is discarded. The way back is a new checkpoint, so it can
         be taken back by going to the one before. Raises NotFound when there is nothing to go to.
         """
         with self._lock:
-            target = self._target(to if to is None or isinstance(to, str) else to.id)
+            target = self._target(_id(to))
             # Read before anything moves, so that a refusal leaves all as it is.
-            document = self._place.read(target.id)
-            state = values.decode(document.state_info, self._types)
+            state = self._state(self._place.read(target.id))
             self._head = self._place.back_to(target, limit=self.checkpoint_limit)
             self._replace(state)
             return self._head
 
-    def fork(
-        self, name: str | None = None, checkpoint: str | StateCheckpoint | Checkpoint | None = None
-    ) -> StateManager:
+    @contextmanager
+    def stage(self, name: str) -> Iterator[StateCheckpoint]:
+        """A stage of the work: a checkpoint when it begins; back to that when it fails.
+
+        Inside, `current_stage` is the name. An exception, of whatever kind, is raised again after
+        the state is what it was at the beginning.
+        """
+        with self._lock:
+            outer = self.state_data.get(STAGE)
+            self.set_state(STAGE, name)
+            try:
+                document, report = self._document(f"stage {name}")
+                entry = self._keep(document, report)
+            except BaseException:
+                self._unset_stage(outer)
+                raise
+            self._stages.append(name)
+        try:
+            yield entry
+        except BaseException as error:
+            self._return_to(entry, document, error)
+            raise
+        finally:
+            self._stages.pop()
+            if self._stages:  # the stage around this one goes on
+                self.set_state(STAGE, self._stages[-1])
+
+    def diff(self, before: Reference, after: Reference | None = None) -> list[Change]:
+        """What changed from one checkpoint to another, or to the state as it is now."""
+        with self._lock:
+            old = self._place.read(self._place.find(_id(before) or "").id).state_info
+            if after is None:
+                new: dict[str, Any] = self._encoded().state
+            else:
+                new = self._place.read(self._place.find(_id(after) or "").id).state_info
+        return changes.between(old, new, self._types)
+
+    def fork(self, name: str | None = None, checkpoint: Reference | None = None) -> StateManager:
         """A new session with this state, or with that of one of the checkpoints.
 
         Its first checkpoint is durable when this returns, and its parent session is this one.
         Raises Conflict when there is a session of that name.
         """
+        return self.begin_fork(name, checkpoint)()
+
+    def begin_fork(
+        self, name: str | None = None, checkpoint: Reference | None = None
+    ) -> Callable[[], StateManager]:
+        """Take the state as it is now; what is returned makes the fork, from any thread."""
         with self._lock:
             reason = f"fork of {self.session_id}"
-            if checkpoint is None:
-                came_from = self._head
-                source = self._document(reason)
-            else:
-                wanted = checkpoint if isinstance(checkpoint, str) else checkpoint.id
-                came_from = self._place.find(wanted)
-                source = self._place.read(came_from.id)
-            other = type(self)(
-                name,
-                app=self._app,
-                directory=None if self._store else self.checkpoint_dir,
-                store=self._store,
-                checkpoint_limit=self.checkpoint_limit,
-                clock=self._clock,
-                new_id=self._new_id,
-            )
-            other._types = self._types
-            first = documents.new(
-                session_id=other.session_id,
-                reason=reason,
-                stage=source.stage,
-                state_info=source.state_info,
-                parent_session=self.session_id,
-                parent=came_from.id if came_from else None,
-            )
-            state = values.decode(first.state_info, self._types)
-            other._head = other._place.create(first)
-            other._replace(state)
-            other.parent_session = self.session_id
-            other._note()
-            return other
+            present = self._document(reason)[0] if checkpoint is None else None
+
+        def finish() -> StateManager:
+            with self._lock:
+                came_from = self._head if present else self._place.find(_id(checkpoint) or "")
+                source = present or self._place.read(came_from.id if came_from else "")
+                other = self._sibling(name)
+                first = documents.new(
+                    session_id=other.session_id,
+                    reason=reason,
+                    stage=source.stage,
+                    state_info=source.state_info,
+                    parent_session=self.session_id,
+                    parent=came_from.id if came_from else None,
+                    state_version=source.state_version,
+                    typed=source.typed,
+                )
+                state = self._state(first)
+                other._head = other._place.create(first)
+                other._replace(state)
+                other.parent_session = self.session_id
+                other._note()
+                return other
+
+        return finish
 
     def save_state(self) -> None:
         """Save the state as it is now without a checkpoint, replacing what was saved before."""
+        self.begin_save()()
+
+    def begin_save(self, *, only_changes: bool = False) -> Callable[[], None]:
+        """Take the state as it is now; what is returned saves it, from any thread."""
         with self._lock:
-            head = self._head.id if self._head else None
-            self._place.save(self._document("save", head))
-            self._note()
+            document, _ = self._document("save")
+
+        def finish() -> None:
+            with self._lock:
+                if only_changes and document.state_info == self._saved:
+                    return
+                head = self._head.id if self._head else None
+                self._place.save(document.after(head))
+                self._saved = document.state_info
+                self._note()
+
+        return finish
+
+    def autosave(self, interval: float = 30.0, *, signals: bool = True) -> Autosave:
+        """Save the state by itself: at this interval in seconds, at exit, and on SIGTERM.
+
+        Nothing is written while nothing changes. What goes wrong is logged, and tried again.
+        """
+        return Autosave(lambda: self.begin_save(only_changes=True)(), interval, signals)
 
     # inside
 
-    def _document(self, reason: str, parent: str | None = None) -> Document:
-        if not isinstance(reason, str):
-            raise BadInput(f"a reason is text, not {type(reason).__name__}")
-        state_info, classes = values.encode(self.state_data, self._types)
-        for cls in classes:
+    def _encoded(self) -> values.Encoded:
+        encoded = values.encode(
+            self.state_data, self._types, vetted=self._vetted, harmless=self._harmless
+        )
+        self._vetted = encoded.vetted
+        for cls in encoded.classes:
             # This process made the instances itself, so it may also have them back.
             if is_buildable(cls):
                 known.add(cls)
-        parent_session = self.parent_session or self.state_data.get("parent_session")
-        if not isinstance(parent_session, str | None):
-            raise BadInput(f"parent_session: a session id is text, not {parent_session!r}")
-        stage = _stage(self.state_data.get("current_stage"))
-        _check_text("the reason", reason)
-        _check_text("the stage", stage)
-        _check_text("parent_session", parent_session or "")
-        return documents.new(
+        return encoded
+
+    def _document(self, reason: str) -> tuple[Document, Report]:
+        """The state as it is now, without a time and a parent, and what is not in it."""
+        encoded = self._encoded()
+        report = self._secrets.left_out(encoded.left_out)
+        for item in report:
+            log.warning("%s: left out %s: %s", self.session_id, item.name, item.reason)
+        made = documents.new(
             session_id=self.session_id,
-            reason=reason,
-            stage=stage,
-            state_info=state_info,
-            parent_session=parent_session,
-            parent=parent,
+            reason=documents.check_text("the reason", reason),
+            stage=documents.stage_of(self.state_data.get(STAGE)),
+            state_info=encoded.state,
+            parent_session=documents.parent_of(
+                self.parent_session or self.state_data.get("parent_session")
+            ),
+            state_version=self._versions.current,
+            typed=encoded.typed,
         )
+        return made, report
+
+    def _keep(self, document: Document, report: Report) -> StateCheckpoint:
+        with self._lock:
+            parent = self._head.origin if self._head else None
+            made = self._place.add(document.after(parent), limit=self.checkpoint_limit)
+            self._head = made.with_report(report)
+            self._note()
+            return self._head
+
+    def _state(self, document: Document) -> dict[str, Any]:
+        """The state that a document holds, of this application's version."""
+        state: dict[str, Any] = document.state_info
+        if document.typed:
+            state = values.decode(state, self._types, self._secrets)
+        self.report = self._secrets.report()
+        return self._versions.bring_up(state, document.state_version)
 
     def _target(self, wanted: str | None) -> StateCheckpoint:
         if wanted is not None:
@@ -284,63 +372,57 @@ class StateManager:
             )
         return target
 
-    def _take(self, document: Document) -> None:
-        self._replace(values.decode(document.state_info, self._types))
-        self.parent_session = document.parent_session
+    def _return_to(self, entry: StateCheckpoint, document: Document, error: BaseException) -> None:
+        """Be as at the entry of a stage, even when the checkpoint itself is out of reach."""
+        with self._lock:
+            try:
+                self.rollback(entry)
+            except HoldfastError as failure:
+                log.warning("%s: no rollback to %s: %s", self.session_id, entry.id, failure)
+                self._replace(self._state(document))
+                try:
+                    self.checkpoint(f"rollback to {entry.id}")
+                except HoldfastError as again:
+                    # What the stage raised is what matters; the state in memory is right.
+                    error.add_note(f"the rollback could not be saved: {again}")
+
+    def _unset_stage(self, outer: object) -> None:
+        if outer is None:
+            self.state_data.pop(STAGE, None)
+        else:
+            self.state_data[STAGE] = outer
 
     def _replace(self, state: dict[str, Any]) -> None:
         # In place, because the application may hold on to the dict.
         self.state_data.clear()
         self.state_data.update(state)
 
+    def _sibling(self, name: str | None) -> StateManager:
+        """A manager that differs from this one only in its session."""
+        other = type(self)(
+            name,
+            app=self._app,
+            directory=None if self._store else self.checkpoint_dir,
+            store=self._store,
+            checkpoint_limit=self.checkpoint_limit,
+            clock=self._clock,
+            new_id=self._new_id,
+        )
+        other._types, other._versions = self._types, self._versions
+        other._secrets, other._harmless = self._secrets, self._harmless
+        return other
+
     def _note(self) -> None:
         if isinstance(self._place, Directory):
             registry.note(self._place.path)
 
 
-def _stage(value: object) -> str:
-    if value is None:
-        return documents.UNKNOWN_STAGE
-    return str(value.value if isinstance(value, enum.Enum) else value)
+def _id(reference: Reference | None) -> str | None:
+    return reference if reference is None or isinstance(reference, str) else reference.id
 
 
-def _place(
-    session_id: str,
-    app: str,
-    directory: str | os.PathLike[str] | None,
-    store: Store | None,
-    clock: Clock,
-) -> Place:
-    if store is not None:
-        if directory is not None:
-            raise UsageError("a state is kept on a store or in a directory, not in both")
-        return Shelf(store, session_id)
-    return Directory(_path(app, directory), session_id, clock)
-
-
-def _path(app: str, directory: str | os.PathLike[str] | None) -> Path:
-    try:
-        if directory is not None:
-            path = Path(directory).expanduser()
-        elif app == APP:
-            path = home.home() / "sessions"
-        else:
-            path = Path.home() / f".{app}" / "sessions"
-        path = path.absolute()
-        if b"\0" in os.fsencode(path):
-            raise BadInput(f"no directory can be called {str(path)!r}")
-    except RuntimeError as error:  # ~nobody, or a user without a home
-        hint = "give directory=, or set HOME"
-        raise BadInput(f"no directory for the state: {error}", hint=hint) from None
-    except UnicodeEncodeError:
-        raise BadInput(f"no directory can be called {directory!r}") from None
-    except OSError as error:  # there is no working directory any more
-        raise from_os_error(error, "finding the directory for checkpoints") from error
-    return path
-
-
-def _check_text(what: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadInput(f"{what} holds half a character (a lone surrogate): {text!r}") from None
+def _names(what: str, given: Iterable[str]) -> frozenset[str]:
+    names = frozenset([given] if isinstance(given, str) else given)
+    if not all(isinstance(name, str) for name in names):
+        raise BadInput(f"{what} are names of keys: {sorted(map(repr, names))}")
+    return names

@@ -8,7 +8,7 @@ subject of its own beside it: it is replaced again and again and must not push o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model import moment
@@ -30,7 +30,10 @@ log = logging.getLogger("holdfast.state")
 PART = "state"
 # What the store's own record of a checkpoint says is not said again in the part: a store may
 # copy the part into another subject, and the copy must not claim to be the first one.
-_KEPT = ("parent_session", "state_info", "schema_version")
+_KEPT = ("parent_session", "state_info", "state_version", "schema_version", "typed")
+
+
+Find = Callable[[str], Checkpoint | None]
 
 
 class Shelf:
@@ -46,19 +49,19 @@ class Shelf:
 
     def checkpoints(self) -> list[StateCheckpoint]:
         line = self._line()
-        return _checkpoints(line.values(), line, self.session_id)
+        return [self._told(each, line.get) for each in line.values()]
 
     def head(self) -> StateCheckpoint | None:
         head = self._store.head(self.subject)
-        return self._in_line(head) if head else None
+        return self._told(head, self._kept) if head else None
 
     def latest(self) -> tuple[StateCheckpoint, Document] | None:
         head = self._store.head(self.subject)
-        return (self._in_line(head), self._document(head)) if head else None
+        return (self._told(head, self._kept), self._document(head)) if head else None
 
     def find(self, reference: str) -> StateCheckpoint:
         found = lineage.find(reference, self.checkpoints())
-        return found or self._in_line(self._own(reference))
+        return found or self._told(self._own(reference), self._kept)
 
     def read(self, checkpoint_id: str) -> Document:
         return self._document(self._own(checkpoint_id))
@@ -79,7 +82,7 @@ class Shelf:
     # writing
 
     def add(self, document: Document, *, limit: int) -> StateCheckpoint:
-        return self._settle(self._put(self.subject, document, self._parent(document)), limit)
+        return self._settle(self._put(self.subject, document, document.parent or "head"), limit)
 
     def create(self, document: Document) -> StateCheckpoint:
         # A subject whose first move was undone has no head, and it exists all the same.
@@ -89,7 +92,8 @@ class Shelf:
                 hint="choose another name, or load it",
             )
         # Nothing is let go of: what comes into being beside it is somebody else's.
-        return self._in_line(self._put(self.subject, document, document.parent, new=True))
+        made = self._put(self.subject, document, document.parent, new=True)
+        return self._told(made, self._kept)
 
     def back_to(self, checkpoint: StateCheckpoint, *, limit: int) -> StateCheckpoint:
         return self._settle(self._store.rollback(self.subject, to=checkpoint.id), limit)
@@ -110,6 +114,8 @@ class Shelf:
         new: bool = False,
         **more: str | None,
     ) -> Checkpoint:
+        from holdfast.store.parts.trees import Plain
+
         part = {name: getattr(document, name) for name in _KEPT} | more
 
         def draft(parent: str | None) -> Draft:
@@ -124,25 +130,18 @@ class Shelf:
             log.info("the parent of a checkpoint of %s is gone", self.session_id)
             begun = draft(None)
         with begun:
-            begun.put(PART, part, split="structure")
+            begun.put(PART, Plain(part), split="structure")
             return begun.commit()
-
-    def _parent(self, document: Document) -> str | None:
-        if document.parent is None:
-            return "head"
-        try:
-            return self._own(document.parent).id
-        except NotFound:
-            return None
 
     def _settle(self, made: Checkpoint, limit: int) -> StateCheckpoint:
         """Let go of what is beyond the limit, now that the new one is durable."""
-        line = self._line()
-        free = [each for each in line.values() if not _is_held(each)]
-        surplus = lineage.surplus(_checkpoints(free, line, self.session_id), limit)
-        self._let_go(each.id for each in surplus if each.id != made.id)
+        if self._store.count(self.subject) > limit:
+            line = self._line()
+            free = [self._told(each, line.get) for each in line.values() if not _is_held(each)]
+            surplus = lineage.surplus(free, limit)
+            self._let_go(each.id for each in surplus if each.id != made.id)
         log.info("checkpoint %s of %s: %s", made.short, self.session_id, made.reason)
-        return _checkpoint(made, line, self.session_id)
+        return self._told(made, self._kept)
 
     def _let_go(self, ids: Iterable[str]) -> None:
         """Drop checkpoints. What is new is durable by now, so one that stays is no error."""
@@ -159,8 +158,29 @@ class Shelf:
         """The session's checkpoints by id, newest first."""
         return {each.id: each for each in self._store.list(subject=self.subject)}
 
-    def _in_line(self, stored: Checkpoint) -> StateCheckpoint:
-        return _checkpoint(stored, self._line(), self.session_id)
+    def _kept(self, checkpoint_id: str) -> Checkpoint | None:
+        try:
+            return self._own(checkpoint_id)
+        except NotFound:
+            return None
+
+    def _told(self, stored: Checkpoint, find: Find) -> StateCheckpoint:
+        """What the store has, in the words of a state."""
+        # A rollback has the content, and therefore the way back, of what it went to.
+        origin = stored
+        while origin.rollback_of and (target := find(origin.rollback_of)):
+            origin = target
+        parent = origin.parents[0] if origin.parents and not origin.rollback_of else None
+        return StateCheckpoint(
+            id=stored.id,
+            session_id=self.session_id,
+            time=stored.time,
+            reason=stored.reason,
+            stage=stored.stage or UNKNOWN_STAGE,
+            parent=parent,
+            rollback_of=(origin.rollback_of or origin.id) if stored.rollback_of else None,
+            size_bytes=stored.size_bytes,
+        )
 
     def _own(self, reference: str) -> Checkpoint:
         found = self._store.resolve(reference)
@@ -180,6 +200,7 @@ class Shelf:
             "reason": checkpoint.reason,
             "stage": checkpoint.stage or UNKNOWN_STAGE,
             "parent": part.get("head"),
+            "typed": part.get("typed", True),
         }
         return documents.from_raw(raw, self.session_id)
 
@@ -197,29 +218,3 @@ class Shelf:
 def _is_held(checkpoint: Checkpoint) -> bool:
     """Did somebody ask for it to be kept?"""
     return checkpoint.pinned or bool(checkpoint.tags)
-
-
-def _checkpoints(
-    stored: Iterable[Checkpoint], line: dict[str, Checkpoint], session_id: str
-) -> list[StateCheckpoint]:
-    return [_checkpoint(each, line, session_id) for each in stored]
-
-
-def _checkpoint(
-    stored: Checkpoint, line: dict[str, Checkpoint], session_id: str
-) -> StateCheckpoint:
-    # A rollback has the content, and therefore the way back, of what it went to.
-    origin = stored
-    while origin.rollback_of in line:
-        origin = line[origin.rollback_of]
-    parent = origin.parents[0] if origin.parents and not origin.rollback_of else None
-    return StateCheckpoint(
-        id=stored.id,
-        session_id=session_id,
-        time=stored.time,
-        reason=stored.reason,
-        stage=stored.stage or UNKNOWN_STAGE,
-        parent=parent,
-        rollback_of=(origin.rollback_of or origin.id) if stored.rollback_of else None,
-        size_bytes=stored.size_bytes,
-    )

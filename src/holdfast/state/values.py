@@ -7,43 +7,73 @@ Objects that are reachable twice come back as two equal objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
-from holdfast.state.decoder import Decoder, MisfitError
-from holdfast.state.encoder import Encoder, RefusalError
+from holdfast.state.decoder import Decoder, MisfitError, Secret, no_secret
+from holdfast.state.encoder import NOTHING, Encoder, RefusalError
 from holdfast.state.types import Types, known
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
 
-def encode(state: dict[str, Any], types: Types = known) -> tuple[dict[str, JSON], set[type]]:
-    """The state as JSON, and the classes it has instances of. Raises BadInput with the path."""
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A state as JSON, and what there is to say about it."""
+
+    state: dict[str, JSON]
+    classes: set[type]  # of which it has instances
+    left_out: dict[str, str | bytes]  # secrets that are not in it, by the way to each
+    vetted: dict[int, str]  # for the encoder of the next state
+    typed: bool  # whether it has anything that JSON has no word for
+
+
+def encode(
+    state: dict[str, Any],
+    types: Types = known,
+    *,
+    vetted: Mapping[int, str] = NOTHING,
+    harmless: Container[str] | None = (),
+) -> Encoded:
+    """The state as JSON, without what looks like a secret. Raises BadInput with the path.
+
+    `vetted` is what the encoding of an earlier state says; `harmless` are keys of no secrets;
+    None says that there are none at all.
+    """
     if not isinstance(state, dict):
         raise BadInput(f"state_data is a dict, not {type(state).__name__}")
     for key in list(state):
         if type(key) is not str:
             raise BadInput(f"a key of the state is text, not {type(key).__name__}: {key!r}")
-    encoder = Encoder(types)
+    encoder = Encoder(types, vetted, harmless)
     try:
-        return encoder.mapping(state), encoder.classes
+        packed = encoder.mapping(state)
     except RefusalError as refusal:
         where = path_text(reversed(refusal.path))
         raise BadInput(f"{where}: {refusal.why}", hint=refusal.hint) from None
     except RecursionError:
         raise BadInput("the state is nested too deeply to save") from None
+    left_out: dict[str, str | bytes] = {}
+    for each in encoder.left_out:
+        where = path_text(reversed(each.path))
+        each.marker["name"] = where
+        left_out[where] = each.value
+    return Encoded(packed, encoder.classes, left_out, encoder.vetted, encoder.typed)
 
 
-def decode(packed: dict[str, JSON], types: Types = known) -> dict[str, Any]:
-    """The inverse of `encode`.
+def decode(
+    packed: dict[str, JSON], types: Types = known, secret: Secret = no_secret
+) -> dict[str, Any]:
+    """The inverse of `encode`. A secret that nobody gives is not there.
 
     Raises Denied for a class that is not known to `types`, Unsupported for one that changed,
     Corrupt for what `encode` never wrote.
     """
     try:
         # The outermost object is always the state itself, even when it has a key `$type`.
-        return Decoder(types).mapping(packed)
+        return Decoder(types, secret).mapping(packed)
     except MisfitError as misfit:
         raise _error(misfit) from misfit
     except RecursionError:

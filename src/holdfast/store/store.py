@@ -203,6 +203,13 @@ class Store:
             found.append(record.checkpoint())
         return found
 
+    def count(self, subject: Subject | str | None = None) -> int:
+        """How many checkpoints there are, of one subject or in all."""
+        now = self._ledger.refresh()
+        if subject is None:
+            return len(now.records)
+        return len(now.lines.get(str(_subject(subject)), ()))
+
     def subjects(self) -> List[SubjectSummary]:
         """Every subject that has a checkpoint, the latest touched first."""
         now = self._ledger.refresh()

@@ -1,0 +1,226 @@
+"""Autosave: at intervals, at exit, and before a signal ends the process. With real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.errors import BadInput, NotFound
+from holdfast.state import StateManager
+
+BEGIN = """
+import os, signal, sys, threading, time
+from holdfast.state import StateManager
+manager = StateManager("s", directory=sys.argv[1])
+"""
+
+
+def process(directory: Path, code: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", BEGIN + code, str(directory)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(running: subprocess.Popen[str], line: str) -> None:
+    assert running.stdout
+    assert running.stdout.readline() == line + "\n"
+
+
+def soon(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def saved(kept: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return StateManager.load("s", **kept).state_data
+    except NotFound:
+        return {}
+
+
+def test_at_intervals(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    with manager.autosave(0.05):
+        manager.set_state("n", 1)
+        soon(lambda: saved(kept) == {"n": 1})
+        manager.set_state("n", 2)
+        soon(lambda: saved(kept) == {"n": 2})
+        manager.set_state("n", 3)
+    assert saved(kept) == {"n": 3}
+    manager.set_state("n", 4)
+    time.sleep(0.2)
+    assert saved(kept) == {"n": 3}, "it has been stopped"
+    assert manager.list_checkpoints() == [], "these are no checkpoints"
+
+
+def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    manager.set_state("n", 1)
+    with manager.autosave(0.02):
+        soon((tmp_path / "s.json").exists)
+        before = (tmp_path / "s.json").stat()
+        time.sleep(0.3)
+        assert (tmp_path / "s.json").stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_what_cannot_be_saved_is_logged_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    manager.set_state("bad", object())
+    with manager.autosave(0.02):
+        soon(lambda: "could not be saved" in caplog.text)
+        manager.set_state("bad", 1)
+        soon(lambda: saved({"directory": tmp_path}) == {"bad": 1})
+
+
+def test_at_exit(tmp_path: Path) -> None:
+    running = process(tmp_path, "manager.autosave(1000)\nmanager.set_state('n', 7)\n")
+    assert running.wait(20) == 0
+    assert saved({"directory": tmp_path}) == {"n": 7}
+
+
+def test_at_exit_by_an_exception(tmp_path: Path) -> None:
+    code = "manager.autosave(1000)\nmanager.set_state('n', 7)\nraise SystemExit(3)\n"
+    assert process(tmp_path, code).wait(20) == 3
+    assert saved({"directory": tmp_path}) == {"n": 7}
+
+
+def test_before_sigterm_ends_the_process(tmp_path: Path) -> None:
+    code = "manager.autosave(1000)\nmanager.set_state('n', 7)\nprint('ready', flush=True)\n"
+    running = process(tmp_path, code + "time.sleep(60)")
+    said(running, "ready")
+    running.terminate()
+    assert running.wait(20) == -signal.SIGTERM, "it ends as it would have"
+    assert saved({"directory": tmp_path}) == {"n": 7}
+
+
+def test_sigterm_in_the_middle_of_checkpoints(tmp_path: Path) -> None:
+    """The handler comes at any moment of a save, and never waits for itself."""
+    code = """
+manager.autosave(1000)
+manager.set_state("filling", "x" * 200_000)
+print("ready", flush=True)
+n = 0
+while True:
+    n += 1
+    manager.set_state("n", n)
+    manager.checkpoint()
+    print(n, flush=True)
+"""
+    for pause in (0.0, 0.01, 0.03, 0.07, 0.15):
+        directory = tmp_path / str(pause)
+        running = process(directory, code)
+        said(running, "ready")
+        time.sleep(pause)
+        running.terminate()
+        output, _ = running.communicate(timeout=20)
+        assert running.returncode == -signal.SIGTERM
+        acknowledged = [0, *map(int, output.split())][-1]
+        assert saved({"directory": directory}).get("n", 0) >= acknowledged
+
+
+def test_a_handler_of_ones_own_has_its_turn(tmp_path: Path) -> None:
+    code = """
+signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
+saving = manager.autosave(1000)
+manager.set_state("n", 1)
+print("ready", flush=True)
+for line in sys.stdin:
+    manager.set_state("n", int(line))
+    print("set", flush=True)
+"""
+    running = process(tmp_path, code)
+    said(running, "ready")
+    assert running.stdin
+    for n in (2, 3):  # also the second time
+        running.stdin.write(f"{n}\n")
+        running.stdin.flush()
+        said(running, "set")
+        running.terminate()
+        said(running, "mine")
+        assert saved({"directory": tmp_path}) == {"n": n}
+    running.stdin.close()
+    assert running.wait(20) == 0
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    code = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+manager.autosave(1000)
+manager.set_state("n", 1)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    running = process(tmp_path, code)
+    said(running, "ready")
+    running.terminate()
+    soon(lambda: saved({"directory": tmp_path}) == {"n": 1})
+    running.communicate("", timeout=20)
+    assert running.returncode == 0
+
+
+def test_a_forked_child_saves_nothing_for_its_parent(tmp_path: Path) -> None:
+    code = """
+manager.autosave(1000)
+manager.set_state("who", "parent")
+child = os.fork()
+if not child:
+    manager.set_state("who", "child")
+    sys.exit(0)
+os.waitpid(child, 0)
+from holdfast.model.errors import NotFound
+try:
+    print(StateManager.load("s", directory=sys.argv[1]).state_data)
+except NotFound:
+    print("nothing", flush=True)
+second = os.fork()
+if not second:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+print(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]), flush=True)
+"""
+    running = process(tmp_path, code)
+    output, _ = running.communicate(timeout=30)
+    assert output.split() == ["nothing", str(-signal.SIGTERM)]
+    assert saved({"directory": tmp_path}) == {"who": "parent"}
+
+
+def test_outside_the_main_thread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    manager.set_state("n", 1)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def work() -> None:
+        manager.autosave(1000).stop()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "SIGTERM will not be noticed" in caplog.text
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert saved({"directory": tmp_path}) == {"n": 1}
+
+
+def test_stopping_gives_the_signal_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    saving = StateManager("s", directory=tmp_path).autosave(1000)
+    assert signal.getsignal(signal.SIGTERM) != before
+    saving.stop()
+    saving.stop()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), "5", None, True])
+def test_impossible_intervals(tmp_path: Path, interval: Any) -> None:
+    with pytest.raises(BadInput):
+        StateManager("s", directory=tmp_path).autosave(interval)

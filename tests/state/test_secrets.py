@@ -1,0 +1,170 @@
+"""Secrets: not in any file, told of, and brought back where somebody knows them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.model.errors import BadInput
+from holdfast.state import StateManager
+
+KEY = "sk-" + "a1B2" * 8
+PASSWORD = "correct horse battery staple"
+
+
+@dataclass
+class Account:
+    user: str
+    password: str
+
+
+class Pair(NamedTuple):
+    token: str
+    n: int
+
+
+def with_secrets(kept: dict[str, Any], **more: Any) -> StateManager:
+    manager = StateManager("s", **kept, **more)
+    manager.state_data.update(
+        {
+            "config": {"api_key": PASSWORD, "url": "https://example.org"},
+            "keys": ["plain", f"use {KEY} please"],
+            "account": Account("ada", PASSWORD),
+            "pair": Pair(PASSWORD, 1),
+            "binary": {"secret": PASSWORD.encode()},
+            "odd": {1: KEY, "password": PASSWORD},
+            "tokens": ["a", "b"],
+            "token": "",
+        }
+    )
+    return manager
+
+
+WAYS = {
+    "config.api_key",
+    "keys[1]",
+    "account.password",
+    "pair.token",
+    "binary.secret",
+    "odd[1]",
+    "odd.password",
+}
+
+
+def everything_written(place: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in place.rglob("*") if path.is_file())
+
+
+def test_they_are_in_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = with_secrets({"directory": tmp_path})
+    made = manager.checkpoint()
+    manager.save_state()
+    manager.fork("other")
+    written = everything_written(tmp_path)
+    assert KEY.encode() not in written
+    assert b"horse" not in written
+    assert {item.name for item in made.report} == WAYS
+    assert {item.outcome for item in made.report} == {"skipped"}
+    assert "HOLDFAST_SECRET_API_KEY" in made.report["config.api_key"].reason
+    assert "config.api_key" in caplog.text
+    assert "horse" not in caplog.text
+    assert KEY not in str(made)
+
+
+def test_they_are_in_no_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from holdfast.store import open_store
+
+    caplog.set_level(logging.DEBUG)
+    with open_store(tmp_path / "store") as store:
+        manager = with_secrets({"store": store})
+        made = manager.checkpoint()
+        for part in store.show(made.id).parts:
+            content = store.read(made.id, part.name)
+            assert KEY.encode() not in content
+            assert b"horse" not in content
+    assert {item.name for item in made.report} == WAYS
+
+
+def test_the_process_that_has_them_keeps_them(kept: dict[str, Any]) -> None:
+    manager = with_secrets(kept)
+    made = manager.checkpoint()
+    before = dict(manager.state_data)
+    manager.state_data.clear()
+    manager.checkpoint()
+    manager.rollback(made)
+    assert manager.state_data == before
+    assert manager.report["config.api_key"].outcome == "rebuilt"
+    assert manager.fork("other").state_data == before
+
+
+def test_nobody_else_has_them(kept: dict[str, Any]) -> None:
+    with_secrets(kept).checkpoint()
+    manager = StateManager.load("s", types=[Account, Pair], **kept)
+    assert manager.state_data == {
+        "config": {"url": "https://example.org"},
+        "keys": ["plain", None],
+        "account": Account("ada", None),  # type: ignore[arg-type]
+        "pair": (None, 1),
+        "binary": {},
+        "odd": {1: None, "password": None},
+        "tokens": ["a", "b"],
+        "token": "",
+    }
+    assert {item.name for item in manager.report if item.outcome == "skipped"} == WAYS
+    assert not manager.report.complete
+
+
+def test_they_are_given_again(kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with_secrets(kept).checkpoint()
+    monkeypatch.setenv("HOLDFAST_SECRET_PASSWORD", PASSWORD)
+    secrets = {"config.api_key": PASSWORD, "token": PASSWORD, "secret": PASSWORD}
+    manager = StateManager.load("s", types=[Account, Pair], secrets=secrets, **kept)
+    assert manager.state_data["config"]["api_key"] == PASSWORD
+    assert manager.state_data["account"] == Account("ada", PASSWORD)
+    assert manager.state_data["pair"] == Pair(PASSWORD, 1)
+    assert manager.state_data["binary"] == {"secret": PASSWORD.encode()}
+    assert manager.state_data["odd"] == {1: None, "password": PASSWORD}
+    assert "HOLDFAST_SECRET_PASSWORD" in manager.report["account.password"].reason
+    # And they are left out again.
+    assert {item.name for item in manager.checkpoint().report} == WAYS - {"keys[1]", "odd[1]"}
+
+
+def test_what_only_looks_like_one_can_be_kept(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", not_secret=["token", "example"], **kept)
+    manager.state_data.update({"token": "NUMBER", "example": KEY, "password": "x"})
+    assert [item.name for item in manager.checkpoint().report] == ["password"]
+    assert StateManager.load("s", **kept).state_data == {"token": "NUMBER", "example": KEY}
+
+
+def test_a_secret_that_was_in_a_plain_file_is_not_lost(tmp_path: Path) -> None:
+    """Files that something else wrote may hold secrets; reading them leaves nothing out."""
+    plain = {
+        "session_id": "s",
+        "timestamp": "2026-01-01T00:00:00+00:00",
+        "reason": "manual",
+        "stage": "x",
+        "state_info": {"password": "p", "list": [KEY]},
+    }
+    path = tmp_path / "s_checkpoint_20260101_000000_000001.json"
+    path.write_text(json.dumps(plain))
+    loaded = StateManager.load("s", directory=tmp_path)
+    assert loaded.state_data == {"password": "p", "list": [KEY]}
+
+
+@pytest.mark.parametrize("secrets", ["text", {1: "x"}, {"a": 1}, [1]])
+def test_bad_secrets_are_refused_without_telling_them(secrets: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="secrets"):
+        StateManager("s", directory=tmp_path, secrets=secrets)
+
+
+def test_a_text_that_changes_is_looked_at_again(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    for text in ("harmless words, long enough", "y" * 50, KEY, "z" * 50):
+        manager.set_state("text", text)
+        report = manager.checkpoint().report
+        assert len(report) == (text == KEY)
