@@ -8,6 +8,7 @@ import sys
 import holdfast
 
 NAMES = {
+    "AsyncStateManager",
     "BadInput",
     "CaptureFailed",
     "Checkpoint",
@@ -17,9 +18,12 @@ NAMES = {
     "HeadMove",
     "HoldfastError",
     "Item",
+    "Lease",
     "LeaseLost",
     "Manifest",
     "NotFound",
+    "Owned",
+    "Owner",
     "Part",
     "Partial",
     "Problem",

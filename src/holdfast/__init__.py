@@ -33,6 +33,7 @@ _PLACES = {
     "Unsupported": "holdfast.model.errors",
     "UsageError": "holdfast.model.errors",
     "Session": "holdfast.session",
+    "AsyncStateManager": "holdfast.state",
     "StateManager": "holdfast.state",
     "Lease": "holdfast.store.leases",
     "Owner": "holdfast.model.owner",
@@ -41,6 +42,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "AsyncStateManager",
     "BadInput",
     "CaptureFailed",
     "Checkpoint",
@@ -93,7 +95,7 @@ if TYPE_CHECKING:
     from holdfast.model.report import Item, Problem, Report, Verification
     from holdfast.model.subject import Subject
     from holdfast.session import Session
-    from holdfast.state import StateManager
+    from holdfast.state import AsyncStateManager, StateManager
     from holdfast.store import Store, open_store
     from holdfast.store.leases import Lease
 

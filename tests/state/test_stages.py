@@ -111,10 +111,10 @@ def test_a_stage_whose_rollback_finds_no_room(full_disk: Path) -> None:
 
     def work(_: StateCheckpoint) -> None:
         manager.set_state("n", 1)
-        with (full_disk / "filling").open("wb", buffering=0) as stream:
-            with contextlib.suppress(OSError):
-                while stream.write(bytes(4096)):
-                    pass
+        filling = (full_disk / "filling").open("wb", buffering=0)
+        with filling as stream, contextlib.suppress(OSError):
+            while stream.write(bytes(4096)):
+                pass
 
     with pytest.raises(Broken) as caught:
         fail_in(manager, "x", work)
