@@ -79,7 +79,7 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine(repository: Path) -> 
         *("pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js", "npm" + "js.org"),
         *("yarn" + "pkg.com", "deb.debian" + ".org", "static.crates" + ".io"),
     ]
-    places = r"(?<![\w.~$)}-])/(?:wo" + r"rk|op" + r"t|root/\.py" + r"env)(?![\w-])"
+    places = r"(?<![\w.~$)}>-])/(?:wo" + r"rk|op" + r"t|root/\.py" + r"env)(?![\w-])"
     unwanted = re.compile("|".join([*map(re.escape, hosts), places]))
     found = []
     for file in project_files(repository):

@@ -1,0 +1,111 @@
+/** What is being waited for: one of each step that statuses speak of, any number of requests. */
+
+import { Conflict, errorOfKind, type HoldfastError } from "./errors.js";
+import type { ErrorEvent } from "./messages.js";
+import { Waiting } from "./waiting.js";
+
+/** Steps that the server answers by statuses, which name no request: so one at a time. */
+export type Step = "start" | "exec" | "checkpoint" | "snapshot" | "kill" | "kill process";
+
+/** A failure whose words are still to come: a status tells that, and an `error` event tells why. */
+interface Failing {
+  fallback: HoldfastError;
+  settle: (error: HoldfastError) => void;
+}
+
+export class Pending {
+  readonly #steps = new Map<Step, Waiting<unknown>>();
+  readonly #requests = new Map<string, Waiting<unknown>>();
+  #failing: Failing | undefined;
+  #count = 0;
+
+  /** Wait for a step. Throws Conflict when it is under way already. */
+  step<T>(step: Step): Waiting<T> {
+    if (this.#steps.has(step)) {
+      throw new Conflict(`another ${step} is under way`, { hint: "wait for it first" });
+    }
+    const waiting = new Waiting<T>();
+    this.#steps.set(step, waiting as Waiting<unknown>);
+    return waiting;
+  }
+
+  waitsFor(step: Step): boolean {
+    return this.#steps.has(step);
+  }
+
+  /** A step has come to its end. */
+  done(step: Step, value: unknown = undefined): void {
+    this.#steps.get(step)?.resolve(value);
+    this.#steps.delete(step);
+  }
+
+  /** Nobody waits for a step any more. */
+  forget(step: Step): void {
+    this.#steps.delete(step);
+  }
+
+  /** A request by an id that comes back in its answer. */
+  request<T>(): { id: string; waiting: Waiting<T> } {
+    this.#count += 1;
+    const id = `r${this.#count}`;
+    const waiting = new Waiting<T>();
+    this.#requests.set(id, waiting as Waiting<unknown>);
+    return { id, waiting };
+  }
+
+  answer(id: string, value: unknown): void {
+    this.#requests.get(id)?.resolve(value);
+    this.#requests.delete(id);
+  }
+
+  drop(id: string): void {
+    this.#requests.delete(id);
+  }
+
+  /** A status says that something failed. The reason comes in the next event, or not at all. */
+  failing(fallback: HoldfastError, settle: (error: HoldfastError) => void): void {
+    this.settle();
+    this.#failing = { fallback, settle };
+  }
+
+  failStep(step: Step, fallback: HoldfastError): void {
+    this.failing(fallback, (error) => {
+      this.#steps.get(step)?.reject(error);
+      this.#steps.delete(step);
+    });
+  }
+
+  /** An `error` event: the words for the failure before it, or the answer to a request. */
+  explain(event: ErrorEvent): boolean {
+    const details = { hint: event.hint ?? undefined };
+    if (event.request_id != null && this.#requests.has(event.request_id)) {
+      this.#requests.get(event.request_id)?.reject(errorOfKind(event.kind, event.message, details));
+      this.#requests.delete(event.request_id);
+      return true;
+    }
+    const failing = this.#failing;
+    if (failing === undefined) return false;
+    this.#failing = undefined;
+    // A server that does not know kinds says "fault" by default: what the status says is better.
+    const kind =
+      event.kind === undefined || event.kind === "fault" ? failing.fallback.kind : event.kind;
+    failing.settle(errorOfKind(kind, event.message, { hint: event.hint ?? failing.fallback.hint }));
+    return true;
+  }
+
+  /** No words came: the status has to do. */
+  settle(): void {
+    const failing = this.#failing;
+    this.#failing = undefined;
+    failing?.settle(failing.fallback);
+  }
+
+  /** Nothing will be answered any more. */
+  end(error: HoldfastError): void {
+    this.settle();
+    for (const waiting of [...this.#steps.values(), ...this.#requests.values()])
+      waiting.reject(error);
+    this.#steps.clear();
+    this.#requests.clear();
+  }
+}

@@ -1,0 +1,555 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/** A sandbox on a server. What the server says changes its state by the table in `states.ts`. */
+
+import { ATTEMPTS, Connection, delayBefore } from "./connection.js";
+import {
+  BadInput,
+  Conflict,
+  ConnectionLost,
+  errorOfKind,
+  type HoldfastError,
+  UsageError,
+} from "./errors.js";
+import { failureOf } from "./failures.js";
+import { Files } from "./files.js";
+import type {
+  CheckpointEvent,
+  ErrorEvent,
+  ExecuteRequest,
+  ExitEvent,
+  FilesEvent,
+  ForkEvent,
+  OutputEvent,
+  RollbackEvent,
+  SandboxIdEvent,
+  SnapshotEvent,
+  StartedEvent,
+  StatusUpdate,
+} from "./messages.js";
+import { SandboxEvent } from "./messages.js";
+import { Pending } from "./pending.js";
+import { SandboxProcess } from "./process.js";
+import { checkpointInfo, checkpointRequest, createRequest, executeRequest } from "./requests.js";
+import { openSocket } from "./socket.js";
+import { afterClose, afterStatus, TERMINAL } from "./states.js";
+import {
+  type CallOptions,
+  type CheckpointInfo,
+  type CheckpointOptions,
+  type ConnectOptions,
+  type CreateOptions,
+  type ExecOptions,
+  SandboxState,
+} from "./types.js";
+import { type Waiting, within } from "./waiting.js";
+
+type ServerEvent =
+  | StatusUpdate
+  | SandboxIdEvent
+  | OutputEvent
+  | ErrorEvent
+  | StartedEvent
+  | ExitEvent
+  | CheckpointEvent
+  | ForkEvent
+  | RollbackEvent
+  | SnapshotEvent
+  | FilesEvent;
+
+interface Remembered {
+  sandboxToken: string;
+  token: string | undefined;
+}
+
+/** Tokens of the sandboxes that this program made, so that attaching needs only the id. */
+const remembered = new Map<string, Remembered>();
+
+const RESUME_TIMEOUT = 2_000; // for the server to speak of an execution after a reconnect
+
+export class Sandbox {
+  /** Files inside it. */
+  readonly files = new Files((fields, options) =>
+    this.#request<FilesEvent>("files", fields, options),
+  );
+  readonly #connection: Connection;
+  readonly #options: ConnectOptions;
+  readonly #pending = new Pending();
+  readonly #background = new Map<string, SandboxProcess>();
+  #state: SandboxState = SandboxState.CONNECTING;
+  #id: string | undefined;
+  #execution: SandboxProcess | undefined;
+  #leaveRunning = false;
+  #checkpoint: CheckpointEvent | undefined;
+  #ended: HoldfastError | undefined;
+  #resuming: ReturnType<typeof setTimeout> | undefined;
+  #processes = 0;
+
+  private constructor(url: string, options: ConnectOptions, pass?: { id: string; token: string }) {
+    this.#options = options;
+    this.#id = pass?.id;
+    this.#connection = new Connection(
+      url,
+      { server: options.token, sandbox: pass?.token },
+      options.socket ?? openSocket,
+      this,
+    );
+  }
+
+  /** Make a sandbox and wait until it runs. */
+  static async create(url: string, options: CreateOptions = {}): Promise<Sandbox> {
+    const sandbox = new Sandbox(url, options);
+    await sandbox.#start("/create", createRequest(options), options);
+    return sandbox;
+  }
+
+  /**
+   * Go back to a sandbox, also to one that was checkpointed. The tokens of a sandbox that this
+   * program made are remembered.
+   */
+  static async attach(
+    url: string,
+    sandboxId: string,
+    sandboxToken?: string,
+    options: ConnectOptions = {},
+  ): Promise<Sandbox> {
+    const known = remembered.get(sandboxId);
+    const token = sandboxToken ?? known?.sandboxToken;
+    if (token === undefined) {
+      throw new BadInput(`no token for the sandbox ${sandboxId}`, {
+        hint: "give the sandboxToken of whoever made it",
+      });
+    }
+    const all = { ...options, token: options.token ?? known?.token };
+    const sandbox = new Sandbox(url, all, { id: sandboxId, token });
+    await sandbox.#start(sandbox.#attachPath(), undefined, options);
+    return sandbox;
+  }
+
+  get sandboxId(): string {
+    return this.#id ?? "";
+  }
+
+  get sandboxToken(): string {
+    return this.#connection.tokens.sandbox ?? "";
+  }
+
+  get state(): SandboxState {
+    return this.#state;
+  }
+
+  /** What runs in the foreground; after `attach`, what was running when it was frozen. */
+  get execution(): SandboxProcess | undefined {
+    return this.#execution;
+  }
+
+  // -- running --------------------------------------------------------------------------
+
+  /** Run code in a language, or a program by its arguments. Resolves when it has started. */
+  async exec(language: string, code: string, options?: ExecOptions): Promise<SandboxProcess>;
+  async exec(argv: string[], options?: ExecOptions): Promise<SandboxProcess>;
+  async exec(
+    what: string | string[],
+    codeOrOptions?: string | ExecOptions,
+    given?: ExecOptions,
+  ): Promise<SandboxProcess> {
+    const options = (typeof codeOrOptions === "object" ? codeOrOptions : given) ?? {};
+    const frame = executeRequest(
+      what,
+      typeof codeOrOptions === "string" ? codeOrOptions : "",
+      options,
+    );
+    this.#check();
+    if (options.background) return this.#execBeside(frame, options);
+    if (this.#execution !== undefined) {
+      throw new Conflict("an execution is under way", {
+        hint: "wait for it, or run this one with background: true",
+      });
+    }
+    const waiting = this.#pending.step<SandboxProcess>("exec");
+    return this.#ask(waiting, frame, "starting the process", options, () =>
+      this.#pending.forget("exec"),
+    );
+  }
+
+  async #execBeside(frame: ExecuteRequest, options: ExecOptions): Promise<SandboxProcess> {
+    this.#processes += 1;
+    const id = `p${this.#processes}-${Math.random().toString(36).slice(2, 10)}`;
+    const process = new SandboxProcess(this, id);
+    this.#background.set(id, process);
+    const { id: request, waiting } = this.#pending.request<StartedEvent>();
+    const full = { ...frame, process_id: id, request_id: request };
+    try {
+      await this.#ask(waiting, full, "starting the process", options, () =>
+        this.#pending.drop(request),
+      );
+    } catch (error) {
+      this.#background.delete(id);
+      throw error;
+    }
+    return process;
+  }
+
+  // -- freezing and bringing back -------------------------------------------------------
+
+  /**
+   * Freeze the sandbox; it is durable when this resolves. Unless `leaveRunning` is set, this object
+   * is of no more use then: `Sandbox.attach` brings the sandbox back.
+   */
+  async checkpoint(options: CheckpointOptions = {}): Promise<CheckpointInfo> {
+    this.#check();
+    const waiting = this.#pending.step<CheckpointInfo>("checkpoint");
+    this.#leaveRunning = options.leaveRunning ?? false;
+    this.#checkpoint = undefined;
+    const frame = checkpointRequest(options);
+    return this.#ask(waiting, frame, "the checkpoint", options, () =>
+      this.#pending.forget("checkpoint"),
+    );
+  }
+
+  /** Go back to an earlier checkpoint, by default to the one before the last; the id stays. */
+  async rollback(options: CallOptions & { to?: string } = {}): Promise<string> {
+    const fields = options.to === undefined ? {} : { checkpoint: options.to };
+    return (await this.#request<RollbackEvent>("rollback", fields, options)).checkpoint;
+  }
+
+  /** Live copies of this very moment, each isolated from the others. */
+  async fork(options: CallOptions & { count?: number } = {}): Promise<Sandbox[]> {
+    const made = await this.#request<ForkEvent>("fork", { count: options.count ?? 1 }, options);
+    const { url } = this.#connection;
+    return Promise.all(
+      made.sandboxes.map((each) => {
+        remember(each.sandbox_id, each.sandbox_token, this.#options.token);
+        return Sandbox.attach(url, each.sandbox_id, each.sandbox_token, this.#options);
+      }),
+    );
+  }
+
+  /** Keep the files under a name, from which new sandboxes can be made. */
+  async snapshotFilesystem(name: string, options: CallOptions = {}): Promise<void> {
+    this.#check();
+    const waiting = this.#pending.step<void>("snapshot");
+    await this.#ask(waiting, { action: "snapshot_filesystem", name }, "the snapshot", options, () =>
+      this.#pending.forget("snapshot"),
+    );
+  }
+
+  // -- the end ----------------------------------------------------------------------------
+
+  /** End the sandbox for good. */
+  async kill(options: CallOptions = {}): Promise<void> {
+    this.#check();
+    const waiting = this.#pending.step<void>("kill");
+    await this.#ask(waiting, { action: "kill_sandbox" }, "killing the sandbox", options, () =>
+      this.#pending.forget("kill"),
+    );
+  }
+
+  /** Leave it; it goes on until its idle time is over, and can be attached to. */
+  detach(): void {
+    if (TERMINAL.has(this.#state)) return;
+    this.#state = SandboxState.DETACHED;
+    this.#end(new UsageError("this client has left the sandbox", { hint: "Sandbox.attach" }));
+    this.#connection.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.detach();
+  }
+
+  // -- what the server says -----------------------------------------------------------------
+
+  /** @internal */
+  handleMessage(data: string): void {
+    const event = parse(data);
+    if (event === undefined || TERMINAL.has(this.#state)) {
+      // After the end only the reason for it is still of interest.
+      if (event?.event === "error") this.#pending.explain(event);
+      return;
+    }
+    if (event.event !== "error") this.#pending.settle();
+    switch (event.event) {
+      case "status_update":
+        this.#handleStatus(event.status, event.message ?? "");
+        break;
+      case "sandbox_id":
+        this.#id = event.sandbox_id;
+        this.#connection.tokens.sandbox = event.sandbox_token;
+        remember(event.sandbox_id, event.sandbox_token, this.#options.token);
+        break;
+      case "stdout":
+      case "stderr":
+        this.#process(event.process_id)?.handleOutput(event);
+        break;
+      case "started":
+        if (event.request_id != null) this.#pending.answer(event.request_id, event);
+        break;
+      case "exit":
+        this.#handleExit(event);
+        break;
+      case "error":
+        this.#handleError(event);
+        break;
+      case "checkpoint":
+        this.#checkpoint = event;
+        break;
+      case "fork":
+      case "rollback":
+      case "snapshot":
+      case "files":
+        if (event.request_id != null) this.#pending.answer(event.request_id, event);
+        break;
+      default: // of a newer server
+    }
+  }
+
+  /** @internal */
+  handleClose(code: number, reason: string): void {
+    this.#pending.settle();
+    const before = this.#state;
+    if (TERMINAL.has(before)) return; // no surprise
+    this.#state = afterClose(before, this.#options.enableAutoReconnect ?? true);
+    if (this.#state === SandboxState.RECONNECTING) {
+      void this.#reconnect();
+    } else if (this.#state === SandboxState.FAILED) {
+      const said = reason ? `: ${reason}` : "";
+      this.#end(
+        new ConnectionLost(`the server hung up while it was ${before} (${code})${said}`, {
+          hint: "Sandbox.attach goes on if the sandbox is still there",
+        }),
+      );
+    }
+  }
+
+  #handleStatus(status: string, message: string): void {
+    const before = this.#state;
+    const context = { leaveRunning: this.#leaveRunning, executing: this.#execution !== undefined };
+    this.#state = afterStatus(before, status, context);
+    this.#options.onStatus?.(status, message);
+    switch (status) {
+      case SandboxEvent.SANDBOX_RUNNING:
+        this.#pending.done("start");
+        if (before === SandboxState.RECONNECTING) this.#awaitExecution();
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_RUNNING:
+        clearTimeout(this.#resuming);
+        this.#execution ??= new SandboxProcess(this);
+        this.#pending.done("exec", this.#execution);
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_DONE:
+        this.#finishExecution();
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_ERROR:
+      case SandboxEvent.SANDBOX_EXECUTION_UNSUPPORTED_LANGUAGE_ERROR:
+        this.#failExecution(failureOf(status, message));
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_FORCE_KILLED:
+        this.#pending.done("kill process");
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_FORCE_KILL_ERROR:
+        this.#pending.failStep("kill process", failureOf(status, message));
+        break;
+      case SandboxEvent.SANDBOX_CHECKPOINTED:
+        this.#leaveRunning = false;
+        this.#pending.done("checkpoint", checkpointInfo(this.#checkpoint));
+        break;
+      case SandboxEvent.SANDBOX_EXECUTION_IN_PROGRESS_ERROR:
+        this.#pending.failStep("checkpoint", failureOf(status, message));
+        break;
+      case SandboxEvent.SANDBOX_FILESYSTEM_SNAPSHOT_CREATED:
+        this.#pending.done("snapshot");
+        break;
+      case SandboxEvent.SANDBOX_FILESYSTEM_SNAPSHOT_ERROR:
+        this.#pending.failStep("snapshot", failureOf(status, message));
+        break;
+      case SandboxEvent.SANDBOX_KILLED:
+        this.#pending.done("kill");
+        break;
+      case SandboxEvent.SANDBOX_KILL_ERROR:
+        this.#pending.failStep("kill", failureOf(status, message));
+        break;
+      default: // those that only tell how far it is
+    }
+    if (this.#state !== before && TERMINAL.has(this.#state)) this.#finish(status, message);
+  }
+
+  /** It came to its end by what the server said: well, or with a reason that may still follow. */
+  #finish(status: string, message: string): void {
+    if (this.#state === SandboxState.FAILED) {
+      this.#pending.failing(failureOf(status, message), (error) => this.#end(error));
+      return;
+    }
+    const hints: Partial<Record<SandboxState, string>> = {
+      checkpointed: "Sandbox.attach brings it back",
+      deleted: "make a new one; a longer idleTimeout keeps one longer",
+    };
+    this.#end(new UsageError(`the sandbox is ${this.#state}`, { hint: hints[this.#state] }));
+    this.#connection.close();
+  }
+
+  #handleExit(event: ExitEvent): void {
+    this.#process(event.process_id)?.handleExit(event);
+    if (event.process_id == null) return; // EXECUTION_DONE follows
+    this.#background.get(event.process_id)?.finish();
+    this.#background.delete(event.process_id);
+  }
+
+  #handleError(event: ErrorEvent): void {
+    if (this.#pending.explain(event)) return;
+    const process = event.process_id == null ? undefined : this.#background.get(event.process_id);
+    if (process === undefined) return;
+    this.#background.delete(event.process_id ?? "");
+    process.finish(errorOfKind(event.kind, event.message, { hint: event.hint ?? undefined }));
+  }
+
+  #process(id: string | null | undefined): SandboxProcess | undefined {
+    return id == null ? this.#execution : this.#background.get(id);
+  }
+
+  #finishExecution(): void {
+    clearTimeout(this.#resuming);
+    this.#execution?.finish();
+    this.#execution = undefined;
+    this.#pending.done("kill process");
+  }
+
+  #failExecution(fallback: HoldfastError): void {
+    if (this.#pending.waitsFor("exec")) {
+      this.#pending.failStep("exec", fallback);
+      return;
+    }
+    const failed = this.#execution;
+    this.#execution = undefined;
+    this.#pending.failing(fallback, (error) => failed?.finish(error));
+  }
+
+  // -- underneath -----------------------------------------------------------------------
+
+  async #start(path: string, first: object | undefined, options: CallOptions): Promise<void> {
+    const waiting = this.#pending.step<void>("start");
+    const work = async () => {
+      await this.#connection.open(path);
+      if (first !== undefined) this.#connection.send(first);
+      await waiting.promise;
+    };
+    try {
+      await within(work(), "reaching the sandbox", options);
+    } catch (error) {
+      this.#state = SandboxState.FAILED;
+      this.#connection.close();
+      throw error;
+    }
+  }
+
+  async #request<T>(action: string, fields: object, options: CallOptions): Promise<T> {
+    this.#check();
+    const { id, waiting } = this.#pending.request<T>();
+    return this.#ask(waiting, { action, ...fields, request_id: id }, action, options, () =>
+      this.#pending.drop(id),
+    );
+  }
+
+  async #ask<T>(
+    waiting: Waiting<T>,
+    frame: object,
+    what: string,
+    options: CallOptions,
+    forget: () => void,
+  ): Promise<T> {
+    try {
+      this.#connection.send(frame);
+    } catch (error) {
+      forget();
+      throw error;
+    }
+    return within(waiting.promise, what, options, forget);
+  }
+
+  /** @internal */
+  send(frame: object): void {
+    this.#check();
+    this.#connection.send(frame);
+  }
+
+  /** @internal */
+  async killProcess(process: SandboxProcess): Promise<void> {
+    if (process.id !== undefined) {
+      this.send({ action: "kill_process", process_id: process.id });
+      await process.wait();
+      return;
+    }
+    const waiting = this.#pending.step<void>("kill process");
+    await this.#ask(waiting, { action: "kill_process" }, "killing the process", {}, () =>
+      this.#pending.forget("kill process"),
+    );
+  }
+
+  #check(): void {
+    if (this.#ended !== undefined) throw this.#ended;
+  }
+
+  #end(error: HoldfastError): void {
+    this.#ended = error;
+    clearTimeout(this.#resuming);
+    this.#pending.end(error);
+    this.#execution?.finish(error);
+    this.#execution = undefined;
+    for (const process of this.#background.values()) process.finish(error);
+    this.#background.clear();
+  }
+
+  async #reconnect(): Promise<void> {
+    let last: unknown;
+    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+      await new Promise((resolve) => setTimeout(resolve, delayBefore(attempt)));
+      if (this.#state !== SandboxState.RECONNECTING) return;
+      try {
+        await this.#connection.open(this.#attachPath());
+        const offset = this.#execution?.offset ?? 0;
+        this.#connection.send({ action: "reconnect", ...(offset > 0 && { offset }) });
+        return; // the server's statuses say the rest; another close begins anew
+      } catch (error) {
+        last = error;
+      }
+    }
+    this.#state = SandboxState.FAILED;
+    this.#end(
+      new ConnectionLost("the connection broke and could not be made again", {
+        cause: last,
+        hint: "Sandbox.attach goes on if the sandbox is still there",
+      }),
+    );
+  }
+
+  /** After a reconnect the server speaks of an execution at once, if it still knows of one. */
+  #awaitExecution(): void {
+    if (this.#execution === undefined) return;
+    this.#resuming = setTimeout(() => {
+      const gone = this.#execution;
+      this.#execution = undefined;
+      gone?.finish(
+        new ConnectionLost("the process ended while the connection was broken", {
+          hint: "how it ended is not known",
+        }),
+      );
+    }, RESUME_TIMEOUT);
+  }
+
+  #attachPath(): string {
+    return `/attach/${encodeURIComponent(this.sandboxId)}`;
+  }
+}
+
+function remember(id: string, sandboxToken: string, token: string | undefined): void {
+  remembered.set(id, { sandboxToken, token });
+}
+
+function parse(data: string): ServerEvent | undefined {
+  try {
+    const event: unknown = JSON.parse(data);
+    return typeof event === "object" && event !== null && "event" in event
+      ? (event as ServerEvent)
+      : undefined;
+  } catch {
+    return undefined; // no server of this protocol sends that: nothing to be done about it
+  }
+}
