@@ -114,10 +114,15 @@ def clear(folder: Path) -> None:
 
     If something stays mounted the folder stays too: deleting would reach through the mount.
     """
-    for place in reversed(mounts_below(folder)):
-        run(("umount", "--lazy", place), seconds=STEP_SECONDS)
+    detach(folder)
     if not mounts_below(folder):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def detach(folder: Path) -> None:
+    """Unmount whatever is mounted inside a folder, the last one first."""
+    for place in reversed(mounts_below(folder)):
+        run(("umount", "--lazy", place), seconds=STEP_SECONDS)
 
 
 def mounts_below(folder: Path) -> list[str]:

@@ -199,3 +199,39 @@ def _empty(folder: int) -> None:
             os.rmdir(name, dir_fd=folder)
         else:
             os.unlink(name, dir_fd=folder)
+
+
+def set_aside(upper: str, aside: str) -> None:
+    """Move what a layer holds out of the way, to a new folder in the same file system. Only when
+    the folder has its name `aside` has everything moved."""
+    moving = _moving(aside)
+    os.mkdir(moving, 0o700)
+    for name in os.listdir(upper):
+        os.rename(os.path.join(upper, name), os.path.join(moving, name))
+    os.rename(moving, aside)
+
+
+def put_back(upper: str, aside: str | None) -> None:
+    """Give a layer back what was set aside and nothing else. May be called twice, and after a
+    `set_aside` or a `put_back` that was cut off."""
+    if aside is None or os.path.isdir(aside):
+        empty(upper)  # whatever is in it came later
+    if aside is None:
+        return
+    moving = _moving(aside)
+    if os.path.isdir(aside):
+        os.rename(aside, moving)  # from here on, what is in the layer is what was moved back
+    if os.path.isdir(moving):
+        for name in os.listdir(moving):
+            os.rename(os.path.join(moving, name), os.path.join(upper, name))
+        os.rmdir(moving)
+
+
+def drop_aside(aside: str) -> None:
+    """Remove what was set aside and is not needed any more."""
+    empty(aside)
+    os.rmdir(aside)
+
+
+def _moving(aside: str) -> str:
+    return f"{aside}.moving"

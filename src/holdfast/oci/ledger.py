@@ -1,0 +1,46 @@
+"""Counts how often each checkpoint failed its container, so that none is tried for ever."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Failures by checkpoint id."""
+
+    failures: dict[str, int] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """The ledger in a file; none, or one that cannot be read, is empty."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+            return cls()
+
+    def of(self, checkpoint: str) -> int:
+        return self.failures.get(checkpoint, 0)
+
+    def changed(self, checkpoint: str, by: int) -> Ledger:
+        """One more or one less for a checkpoint; never below zero."""
+        count = max(0, self.of(checkpoint) + by)
+        others = {each: n for each, n in self.failures.items() if each != checkpoint}
+        return Ledger(failures={**others, checkpoint: count} if count else others)
+
+    def write(self, path: Path) -> None:
+        """Replace the file, durably: what it counts may take the machine down."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(self))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+
+
+def count(path: Path, checkpoint: str, by: int) -> None:
+    """Change one count in a ledger file."""
+    Ledger.read(path).changed(checkpoint, by).write(path)

@@ -1,0 +1,39 @@
+"""The shared working directory: a container's files in a file system that other nodes see."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from holdfast.oci.config_handler import Config
+
+
+def with_workdir(config: Config, destination: str, source: str) -> dict[str, Any]:
+    """A configuration with a folder bound at `destination`, as the process's working directory.
+    Pure; giving it twice changes nothing."""
+    mounts = [each for each in config.get("mounts") or () if each.get("destination") != destination]
+    bind = {
+        "destination": destination,
+        "type": "bind",
+        "source": source,
+        "options": ["rbind", "rw"],
+    }
+    process = {**(config.get("process") or {}), "cwd": destination}
+    return {**config, "mounts": [*mounts, bind], "process": process}
+
+
+def add_workdir(bundle: str, config: Config, destination: str, folder: Path) -> Config:
+    """Make the folder, and write the changed configuration in place of the old one."""
+    user = (config.get("process") or {}).get("user") or {}
+    if not folder.exists():
+        folder.mkdir(parents=True, mode=0o700)
+        os.chown(folder, int(user.get("uid", 0)), int(user.get("gid", 0)))
+    changed = with_workdir(config, destination, str(folder))
+    path = Path(bundle, "config.json")
+    draft = path.with_name(f".config.json.{os.getpid()}")
+    draft.write_text(json.dumps(changed))
+    draft.chmod(path.stat().st_mode & 0o7777)
+    draft.rename(path)
+    return changed

@@ -1,0 +1,101 @@
+"""Checkpoints in a Holdfast store: deduplicated, signed, and wherever stores can be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uuid_utils
+
+from holdfast.model.checkpoint import Checkpoint, Split
+from holdfast.model.errors import from_os_error
+from holdfast.model.subject import Subject
+from holdfast.oci.vault import LAYER, Saved, part_files, sweep
+from holdfast.runtime.trial import clear
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+
+class StoreVault:
+    """A store, and local scratch space for images on their way. The store is opened when it is
+    first needed: that takes longer than most commands."""
+
+    def __init__(self, open_store: Callable[[], Store], work: Path, ledgers: Path) -> None:
+        self._open = open_store
+        self._store: Store | None = None
+        self._work = work
+        self._ledgers = ledgers
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            self._store = self._open()
+        return self._store
+
+    def stage(self) -> Path:
+        return self._work / str(uuid_utils.uuid7())
+
+    def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
+        with self.store.draft(subject, reason=reason) as draft:
+            for name, path in part_files(staged):
+                draft.put(name, path, split=_split(name))
+            checkpoint = draft.commit()
+        clear(staged)
+        return _saved(checkpoint)
+
+    def list(self, subject: Subject) -> list[Saved]:
+        """The head first, then its ancestors: a rollback or a restore decides what is newest."""
+        found: list[Saved] = []
+        by_id = {each.id: each for each in self.store.list(subject)}
+        at = self.store.head(subject)
+        while at is not None and len(found) < len(by_id):
+            found.append(_saved(at))
+            at = by_id.get(at.parents[0]) if at.parents else None
+        return found
+
+    def fetch(self, saved: Saved, scratch: Path) -> Path:
+        folder = scratch / saved.id
+        folder.mkdir(mode=0o700)
+        try:
+            for part in self.store.show(saved.id).parts:
+                path = folder / part.name
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                try:
+                    self.store.copy_part(saved.id, part.name, fd)
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            raise from_os_error(error, "fetching a container's checkpoint") from error
+        return folder
+
+    def forget(self, saved: Saved) -> None:
+        self.store.delete(saved.id)
+
+    def keep(self, subject: Subject, count: int) -> None:
+        """A store has a retention of its own: `holdfast prune`."""
+
+    def sweep(self) -> None:
+        sweep(self._work)
+
+    def ledger(self, subject: Subject) -> Path:
+        return self._ledgers / subject.name / "@ledger.json"
+
+
+def _split(name: str) -> Split:
+    if name == LAYER:
+        return "content"
+    return "pages" if name.startswith("memory/pages-") else "whole"
+
+
+def _saved(checkpoint: Checkpoint) -> Saved:
+    return Saved(
+        checkpoint.id,
+        checkpoint.subject,
+        checkpoint.time,
+        checkpoint.size_bytes,
+        checkpoint.reason,
+    )

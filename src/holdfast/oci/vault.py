@@ -1,0 +1,93 @@
+"""Where container checkpoints are kept: one contract, a directory or a store behind it.
+
+A capture is put together in a *staged* folder whose files are named like the parts. `save` makes
+it a checkpoint, whole or not at all; `fetch` gives such a folder back, and only after every byte
+of it has been verified.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.model.subject import Subject
+from holdfast.runtime.trial import clear
+
+MEMORY = "memory"
+LAYER = "files/upper"
+CONFIG = "config"
+ENVIRONMENT = "environment"
+REPORT = "report"
+WORK = ".work"  # beside the parts in a staged folder; not part of it
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint of a container, as a vault knows it without reading it."""
+
+    id: str
+    subject: Subject
+    time: datetime
+    size_bytes: int
+    reason: str
+
+
+class Vault(Protocol):
+    """What a mode must be able to do."""
+
+    def stage(self) -> Path:
+        """A name for a new folder in which a capture is put together. Whoever asked makes it,
+        after recording that it is there."""
+        ...
+
+    def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
+        """Make a staged folder a checkpoint, durably; the folder is used up."""
+        ...
+
+    def list(self, subject: Subject) -> list[Saved]:
+        """The checkpoints of one container, newest first. Nothing is verified."""
+        ...
+
+    def fetch(self, saved: Saved, scratch: Path) -> Path:
+        """A folder with a checkpoint's parts, every byte verified; it is in `scratch` or the
+        vault's own, and is not to be changed. Raises Corrupt, Denied or NotFound."""
+        ...
+
+    def forget(self, saved: Saved) -> None:
+        """Remove a checkpoint."""
+        ...
+
+    def keep(self, subject: Subject, count: int) -> None:
+        """Remove all but the newest checkpoints, where the vault has no retention of its own."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove what captures that nobody remembers left in the making."""
+        ...
+
+    def ledger(self, subject: Subject) -> Path:
+        """The file in which failures of this container's checkpoints are counted."""
+        ...
+
+
+def sweep(folder: Path, older_than: float = 24 * 3600) -> None:
+    """Clear the folders in one that nobody has touched for a day: after a loss of power, no
+    record says any more whose they were."""
+    if folder.is_dir():
+        now = time.time()
+        for each in folder.iterdir():
+            if now - each.stat().st_mtime > older_than:
+                clear(each)
+
+
+def part_files(folder: Path) -> list[tuple[str, Path]]:
+    """The parts in a staged folder, by name."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if not name.startswith((".", "manifest.")) and path.is_file() and not path.is_symlink():
+            found.append((name, path))
+    return found

@@ -1,0 +1,193 @@
+"""A node for tests: a containerd of its own, with private folders and sockets, and `ctr`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from holdfast.runtime import engines
+from holdfast.runtime.trial import clear, mounts_below
+from holdfast.testing.images import NAME, write_image
+
+TRAMPOLINE = Path(__file__).resolve().parent.parent / "oci" / "holdfast-runc"
+_CONFIG = """\
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+  address = "{folder}/containerd.sock"
+[ttrpc]
+  address = "{folder}/containerd.ttrpc"
+"""
+
+
+class Node:
+    """One containerd. `policy` is the text of its policy; paths in it are the node's own."""
+
+    def __init__(self, folder: Path, policy: str = "") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.environ = {
+            **engines.environment(),  # plain runc looks for criu on PATH
+            "HOLDFAST_POLICY": str(folder / "policy.toml"),
+            "HOLDFAST_RUN": str(folder / "run"),
+            "HOLDFAST_HOME": str(folder / "home"),
+            "HOLDFAST_PYTHON": sys.executable,
+        }
+        self.set_policy(policy)
+        self._numbers = itertools.count()
+        (folder / "containerd.toml").write_text(_CONFIG.format(folder=folder))
+        self._log = (folder / "containerd.log").open("wb")
+        self._process = subprocess.Popen(
+            [_program("containerd"), "-c", str(folder / "containerd.toml")],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=self.environ,
+        )
+        try:
+            eventually(lambda: self.ctr("version", check=False).returncode == 0, "containerd is up")
+            write_image(folder / "image.tar")
+            self.ctr("image", "import", str(folder / "image.tar"))
+        except BaseException:
+            self.close()
+            raise
+
+    def set_policy(self, text: str) -> None:
+        """Write the policy; the node's own paths are added."""
+        lines = [
+            f'checkpoint_path = "{self.folder}/checkpoints"',
+            f'work_path = "{self.folder}/work"',
+            f'ledger_path = "{self.folder}/ledgers"',
+            f'log = "{self.folder}/log/runc.log"',
+            text,
+        ]
+        (self.folder / "policy.toml").write_text("\n".join(lines) + "\n")
+
+    def ctr(
+        self, *words: str, check: bool = True, seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `ctr` on this node."""
+        done = subprocess.run(
+            [_program("ctr"), "-a", str(self.folder / "containerd.sock"), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"ctr {' '.join(words)}: {done.stderr}\n{self.log()}")
+        return done
+
+    def run_words(
+        self,
+        name: str,
+        *args: str,
+        env: Sequence[str] = ("HOLDFAST_CHECKPOINT=1",),
+        mounts: Sequence[str] = (),
+        options: Sequence[str] = (),
+        runc: Path = TRAMPOLINE,
+    ) -> list[str]:
+        """The words of a `ctr run` for a container of this node."""
+        return [
+            "run",
+            *("--runc-root", str(self.folder / "runc")),
+            *("--fifo-dir", str(self.folder / "fifo")),
+            *("--runc-binary", str(runc)),
+            *(word for each in env for word in ("--env", each)),
+            *(word for each in mounts for word in ("--mount", each)),
+            *options,
+            *(NAME, name, *args),
+        ]
+
+    def run(
+        self,
+        name: str,
+        *args: str,
+        env: Sequence[str] = ("HOLDFAST_CHECKPOINT=1",),
+        mounts: Sequence[str] = (),
+        options: Sequence[str] = (),
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Create and start a container in the background."""
+        words = self.run_words(name, *args, env=env, mounts=mounts, options=["-d", *options])
+        return self.ctr(*words, check=check)
+
+    def exec(self, name: str, *args: str) -> str:
+        """What a command in a container prints."""
+        return self.ctr("task", "exec", "--exec-id", f"x{next(self._numbers)}", name, *args).stdout
+
+    def checkpoint(self, name: str, *options: str) -> Path:
+        """`ctr task checkpoint`; gives the folder with the images that containerd asked for."""
+        images = self.folder / f"images-{next(self._numbers)}"
+        words = ("--image-path", str(images), "--work-path", str(self.folder / "criu-work"))
+        self.ctr("task", "checkpoint", *words, *options, name)
+        return images
+
+    def status(self, name: str) -> str:
+        """`RUNNING`, `STOPPED`, ... or `` when containerd knows no such task."""
+        for line in self.ctr("task", "ls").stdout.splitlines()[1:]:
+            fields = line.split()
+            if fields[0] == name:
+                return fields[2]
+        return ""
+
+    def remove(self, name: str, signal: str | None = "9") -> None:
+        """End a container and forget it, as an engine does."""
+        if signal is not None:
+            self.ctr("task", "kill", "-s", signal, name, check=False)
+        eventually(lambda: self.status(name) in ("STOPPED", ""), f"{name} has stopped")
+        self.ctr("task", "rm", name, check=False)
+        self.ctr("container", "rm", name)
+
+    def log(self) -> str:
+        """What the wrapper logged."""
+        path = self.folder / "log/runc.log"
+        return path.read_text() if path.exists() else ""
+
+    def checkpoints(self, name: str) -> list[Path]:
+        """The checkpoints of a container in the node's base path, oldest first."""
+        return sorted((self.folder / "checkpoints/default" / name).glob("@*-*"))
+
+    def leftovers(self) -> list[str]:
+        """What should not be there once all containers are gone: mounts, scratch, markers."""
+        folders = (self.folder / "work", self.folder / "checkpoints/.staging")
+        scratch = [str(each) for folder in folders if folder.exists() for each in folder.iterdir()]
+        markers = [str(each) for each in (self.folder / "run").rglob("marker")]
+        return [*mounts_below(self.folder), *scratch, *markers]
+
+    def close(self) -> None:
+        """End every container and containerd itself, and remove all of it."""
+        if self._process.poll() is None:
+            for line in self.ctr("container", "ls", "-q", check=False).stdout.split():
+                self.ctr("task", "kill", "-s", "9", line, check=False)
+                self.ctr("task", "rm", "-f", line, check=False)
+                self.ctr("container", "rm", line, check=False)
+            self._process.terminate()
+            self._process.wait(20)
+        self._log.close()
+        clear(self.folder)
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    """Wait until something is so; raises AssertionError when it never is."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"within {seconds:g} s it was never so that {what}")
+        time.sleep(0.05)
+
+
+def _program(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    found = shutil.which(name, path=f"{environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed: run `make setup-test` as root")
+    return found

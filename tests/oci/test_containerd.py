@@ -1,0 +1,360 @@
+"""Containers under a real containerd go on where they were frozen."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from holdfast.store import open_store
+from holdfast.testing.containerd import Node, eventually
+
+COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
+FILES = (
+    "echo new > /etc/new; echo changed > /etc/kept; rm /etc/doomed; rm -r /var/old;"
+    " mkdir /var/old; echo young > /var/old/young; "
+)
+USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
+PROGRAM = """
+import http.server, json, os, threading, time
+ticks = [0]
+def tick():
+    while True:
+        ticks[0] += 1
+        time.sleep(0.02)
+threading.Thread(target=tick, daemon=True).start()
+child = os.fork()
+if child == 0:
+    n = 0
+    while True:
+        n += 1
+        open("/child.new", "w").write(str(n))
+        os.rename("/child.new", "/child")
+        time.sleep(0.02)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps([ticks[0], child, os.getpid()]).encode())
+    def log_message(self, *args):
+        pass
+http.server.HTTPServer(("127.0.0.1", 8080), Handler).serve_forever()
+"""
+ASK = (
+    "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080', timeout=5)"
+    ".read().decode(), open('/child').read())"
+)
+
+
+def count(node: Node, name: str) -> int:
+    """The counter of a container; 0 until it is there. While it is written it may be empty."""
+    found = ""
+    while not found:
+        found = node.exec(name, "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
+    return int(found)
+
+
+def counting(node: Node, name: str, least: int = 5, **options: tuple[str, ...]) -> None:
+    """Start a container that writes files and counts, and wait until it has counted a little."""
+    node.run(name, "sh", "-c", FILES + COUNT, **options)  # type: ignore[arg-type]
+    eventually(lambda: count(node, name) >= least, f"{name} counts")
+
+
+def record(node: Node, name: str) -> dict[str, object]:
+    path = node.folder / f"run/containers{node.folder}/runc/default/@{name}/container.json"
+    found = json.loads(path.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_run_checkpoint_kill_run_again(node: Node) -> None:
+    counting(node, "tc", least=30)
+    images = node.checkpoint("tc")
+    at = count(node, "tc")
+    assert (images / "inventory.img").exists()  # where containerd asked for them
+    eventually(lambda: count(node, "tc") > at, "it runs on after the checkpoint")
+    node.exec("tc", "sh", "-c", "echo later > /after")
+    node.remove("tc")
+    assert len(node.checkpoints("tc")) == 1
+
+    node.run("tc", "sh", "-c", FILES + COUNT)
+    again = count(node, "tc")
+    assert 30 <= again <= at + 40, (again, at)  # and not from 1
+    assert node.exec("tc", "ls", "/etc").split() == ["kept", "new"]
+    assert node.exec("tc", "cat", "/etc/kept") == "changed\n"
+    assert node.exec("tc", "ls", "/var/old").split() == ["young"]
+    assert "after" not in node.exec("tc", "ls", "/").split()
+    assert record(node, "tc")["restored_from"] == node.checkpoints("tc")[0].name[1:]
+    eventually(lambda: count(node, "tc") > again, "it goes on counting")
+
+
+def test_threads_children_a_listening_socket_and_a_bind_mount(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("bound")
+    mounts = (USR, f"type=bind,src={tmp_path},dst=/tmp,options=rbind:rw")
+
+    def ask() -> tuple[list[int], int]:
+        answer = node.exec("web", "/usr/bin/python3", "-c", ASK)
+        listed, child = answer.rsplit(" ", 1)
+        return json.loads(listed), int(child or 0)
+
+    def run() -> None:
+        node.run("web", "/usr/bin/python3", "-c", PROGRAM, mounts=mounts)
+
+    run()
+    eventually(
+        lambda: node.ctr("task", "exec", "--exec-id", f"w{time.monotonic_ns()}", "web",
+                         "/usr/bin/python3", "-c", ASK, check=False).returncode == 0,
+        "it answers",
+    )  # fmt: skip
+    node.checkpoint("web", "--exit")  # one that ends the container
+    eventually(lambda: node.status("web") == "STOPPED", "it has stopped")
+    node.remove("web", signal=None)
+    run()
+    (ticks, child, pid), beats = ask()
+    assert ticks > 5
+    assert pid == 1
+    (more_ticks, same_child, _), more_beats = ask()
+    assert (same_child, more_ticks > ticks, more_beats > beats) == (child, True, True)
+    assert node.exec("web", "cat", "/tmp/there") == "bound"
+    assert record(node, "web")["cold"] is None
+
+
+def test_a_terminal(node: Node) -> None:
+    loop = "i=0; while :; do i=$((i+1)); echo tick $i; sleep .05; done"
+    words = ["-a", str(node.folder / "containerd.sock"), *node.run_words("tty", "sh", "-c", loop)]
+    words.insert(words.index("run") + 1, "--tty")
+
+    def reach(least: int) -> int:
+        at = 0
+        while at < least:
+            terminal.expect(r"tick (\d+)[\r\n]", timeout=30)
+            at = int(terminal.match.group(1))
+        return at
+
+    terminal = pexpect.spawn("ctr", words, encoding="utf-8", env={**os.environ, "TERM": "xterm"})
+    reach(10)
+    node.checkpoint("tty")
+    node.remove("tty")
+    terminal.close(force=True)
+    terminal = pexpect.spawn("ctr", words, encoding="utf-8", env={**os.environ, "TERM": "xterm"})
+    try:
+        first = reach(1)
+        assert first >= 10, first
+        reach(first + 5)
+    finally:
+        node.remove("tty")
+        terminal.close(force=True)
+
+
+def test_exit_code_0_removes_the_checkpoints_and_nothing_else_does(node: Node) -> None:
+    script = "trap 'exit 0' TERM; " + COUNT.replace(
+        "sleep .05", "[ -e /go ] && exit $(cat /go); sleep .05"
+    )
+
+    def run() -> None:
+        node.run("job", "sh", "-c", script)
+        eventually(lambda: count(node, "job") > 0, "it counts")
+
+    def end(code: int) -> None:
+        node.exec("job", "sh", "-c", f"echo {code} > /go.new; busybox mv /go.new /go")
+        node.remove("job", signal=None)
+
+    run()
+    node.checkpoint("job")
+    node.remove("job", signal="15")  # it ends with 0, but somebody asked for it
+    assert len(node.checkpoints("job")) == 1
+    run()
+    end(3)
+    assert len(node.checkpoints("job")) == 1
+    run()
+    node.checkpoint("job")
+    node.checkpoint("job")
+    assert len(node.checkpoints("job")) == 2  # the policy's `keep`
+    end(0)
+    assert node.checkpoints("job") == []
+    run()
+    assert record(node, "job")["restored_from"] is None
+
+
+def test_a_poisoned_checkpoint_is_not_restored_for_ever(node: Node) -> None:
+    node.set_policy("restore_limit = 2")
+    script = COUNT.replace("sleep", "[ $i -gt 20 ] && exit 9; sleep")
+
+    def crash() -> dict[str, object]:
+        node.run("bad", "sh", "-c", script)
+        about = record(node, "bad")
+        eventually(lambda: node.status("bad") == "STOPPED", "it crashed")
+        node.remove("bad", signal=None)
+        return about
+
+    node.run("bad", "sh", "-c", script)
+    eventually(lambda: count(node, "bad") > 2, "it counts")
+    node.checkpoint("bad")
+    eventually(lambda: node.status("bad") == "STOPPED", "it crashed")
+    node.remove("bad", signal=None)
+    checkpoint = node.checkpoints("bad")[0].name[1:]
+    assert [crash()["restored_from"] for _ in range(2)] == [checkpoint] * 2
+    cold = crash()
+    assert cold["restored_from"] is None
+    assert "failed 2 times" in str(cold["cold"])
+    assert len(node.checkpoints("bad")) == 1  # kept, for whoever wants to look
+
+
+def _resign(node: Node, place: Path) -> None:
+    """Sign a checkpoint again as it is now: what verification cannot find."""
+    from blake3 import blake3
+
+    from holdfast.store.keys import load_keyring
+
+    manifest = json.loads((place / "manifest.json").read_text())
+    for part in manifest["parts"]:
+        data = (place / part["name"]).read_bytes()
+        part["size"], part["blake3"] = len(data), blake3(data).hexdigest()
+    text = json.dumps(manifest).encode()
+    signer, mac = load_keyring({"HOLDFAST_HOME": str(node.folder / "home")}).sign(text)
+    (place / "manifest.json").write_bytes(text)
+    (place / "manifest.sig").write_text(f"{signer.hex()} {mac.hex()}\n")
+
+
+def _truncate(node: Node, place: Path) -> None:
+    pages = max(place.glob("memory/pages-*.img"), key=lambda path: path.stat().st_size)
+    os.truncate(pages, pages.stat().st_size // 2)
+
+
+def _flip(node: Node, place: Path) -> None:
+    path = place / "files/upper"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _foreign_key(node: Node, place: Path) -> None:
+    shutil.rmtree(node.folder / "home")  # another node's key is made on first use
+
+
+def _foreign_container(node: Node, place: Path) -> None:
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["subject"] = "container/default/other"
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    _resign(node, place)
+
+
+def _truncate_and_sign(node: Node, place: Path) -> None:
+    _truncate(node, place)
+    _resign(node, place)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (_truncate, "bytes, not"),
+        (_flip, "is not what was written"),
+        (_foreign_key, "foreign"),
+        (_foreign_container, "belongs to container/default/other"),
+        (_truncate_and_sign, "was stopped"),  # CRIU itself would spin for ever
+    ],
+)
+def test_a_bad_checkpoint_is_refused_in_words(node: Node, harm, words: str) -> None:  # type: ignore[no-untyped-def]
+    node.set_policy("restore_seconds = 6")
+    counting(node, "sick")
+    node.checkpoint("sick")
+    node.remove("sick")
+    harm(node, node.checkpoints("sick")[-1])
+    began = time.monotonic()
+    node.run("sick", "sh", "-c", FILES + COUNT)
+    assert time.monotonic() - began < 30
+    about = record(node, "sick")
+    assert about["restored_from"] is None
+    assert words in str(about["cold"])
+    assert words in node.log()
+    assert "kept" in node.exec("sick", "ls", "/etc")
+    eventually(lambda: count(node, "sick") > 0, "it runs, from the beginning")
+    node.remove("sick")
+    shutil.rmtree(node.folder / "checkpoints/default/sick")
+
+
+def test_a_policy_may_want_no_cold_start(node: Node) -> None:
+    node.set_policy('on_failure = "fail"')
+    counting(node, "strict")
+    node.checkpoint("strict")
+    node.remove("strict")
+    _flip(node, node.checkpoints("strict")[-1])
+    failed = node.run("strict", "sh", "-c", FILES + COUNT, check=False)
+    assert failed.returncode != 0
+    assert "is not what was written" in failed.stderr  # containerd found it in --log
+    node.ctr("container", "rm", "strict", check=False)
+
+
+def test_a_changed_container_starts_anew(node: Node) -> None:
+    counting(node, "versions")
+    node.checkpoint("versions")
+    node.remove("versions")
+    node.run("versions", "sh", "-c", "echo two > /version; sleep 100")
+    assert "other args" in str(record(node, "versions")["cold"])
+
+
+def test_the_identity_may_outlive_the_id(node: Node) -> None:
+    env = ("HOLDFAST_CHECKPOINT=1", "HOLDFAST_NAME=shop")
+    counting(node, "a1", least=20, env=env)
+    node.checkpoint("a1")
+    node.remove("a1")
+    node.run("b2", "sh", "-c", FILES + COUNT, env=env)
+    assert count(node, "b2") >= 20
+
+
+def test_in_a_store(node: Node) -> None:
+    store = node.folder / "store"
+    node.set_policy(f'mode = "store"\nstore = "{store}"')
+    counting(node, "kept", least=20)
+    node.checkpoint("kept")
+    node.checkpoint("kept")
+    node.remove("kept")
+    with open_store(store, environ=node.environ) as opened:
+        newest, first = opened.list("container/default/kept")
+        assert newest.parents == (first.id,)
+        names = {part.name for part in opened.show(newest).parts}
+        assert {"files/upper", "config", "environment", "report", "memory/pstree.img"} <= names
+        assert newest.stored_bytes < first.stored_bytes
+    node.run("kept", "sh", "-c", FILES + COUNT)
+    assert count(node, "kept") >= 20
+    assert record(node, "kept")["restored_from"] == newest.id
+    assert node.exec("kept", "ls", "/etc").split() == ["kept", "new"]
+
+
+def test_in_a_shared_path_with_a_working_directory(node: Node, tmp_path: Path) -> None:
+    node.set_policy(f'mode = "shared"\nshared_path = "{tmp_path}/nfs"\nshared_workdir = "/work"')
+    script = "pwd > where; " + COUNT.replace("/count", "count")
+    node.run("moving", "sh", "-c", script)
+    work = tmp_path / "nfs/default/moving/work"
+    eventually(lambda: (work / "count").exists(), "it counts")
+    assert (work / "where").read_text() == "/work\n"
+    node.checkpoint("moving", "--exit")
+    node.remove("moving", signal=None)
+    at = int((work / "count").read_text())
+    node.run("moving", "sh", "-c", script)
+    eventually(lambda: int((work / "count").read_text() or 0) > at, "it goes on")
+    assert record(node, "moving")["restored_from"]
+
+
+def test_containers_that_did_not_opt_in_are_left_alone(node: Node) -> None:
+    node.run("plain", "sh", "-c", COUNT, env=())
+    eventually(lambda: count(node, "plain") > 0, "it counts")
+    images = node.checkpoint("plain")
+    assert (images / "inventory.img").exists()
+    node.remove("plain")
+    assert node.checkpoints("plain") == []
+    assert not (node.folder / f"run/containers{node.folder}/runc/default/@plain").exists()
+
+
+def test_the_image_that_containerd_makes_is_whole(node: Node) -> None:
+    """`ctr container checkpoint` and `restore` work as they do with plain runc."""
+    counting(node, "origin", least=20)
+    node.ctr("container", "checkpoint", "--task", "--rw", "--image", "origin", "ck/origin:1")
+    node.remove("origin")
+    node.ctr("container", "restore", "--live", "--rw", "copy", "ck/origin:1")
+    assert count(node, "copy") >= 20
