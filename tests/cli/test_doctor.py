@@ -36,7 +36,7 @@ def test_for_programs() -> None:
         *("state", "session", "sandbox", "container")
     ]
     assert [level["level"] for level in answer["levels"] if level["available"]] == [
-        *("state", "session")
+        *("state", "session", "container")
     ]
     extras = {each["name"] for each in answer["findings"] if each["name"].startswith("extra")}
     assert extras == {"extra server"}, "an extra that adds nothing yet is not proposed"
@@ -52,8 +52,8 @@ def test_for_people() -> None:
     now, _, later = result.stdout.partition("What this machine is ready for")
     assert now.startswith("What can be frozen here\n")
     assert "sandbox" not in now
-    assert "container" not in now
-    assert re.search(r"^(not )?ready +container", later, re.MULTILINE)
+    assert re.search(r"^(yes|no) +container", now, re.MULTILINE)
+    assert re.search(r"^(not )?ready +sandbox", later, re.MULTILINE)
     assert "trying" in result.stderr
     assert "trying" not in result.stdout
 

@@ -80,6 +80,8 @@ COMMANDS = [
     "config",
     "key show",
     "key export exported.key",
+    "container list",
+    "container install --engine podman --root new --dry-run",
     "doctor",
 ]
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pexpect
 import pytest
@@ -358,3 +361,42 @@ def test_the_image_that_containerd_makes_is_whole(node: Node) -> None:
     node.remove("origin")
     node.ctr("container", "restore", "--live", "--rw", "copy", "ck/origin:1")
     assert count(node, "copy") >= 20
+
+
+def test_from_the_command_line(node: Node) -> None:
+    def holdfast(*words: str) -> tuple[int, dict[str, object], str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "container", *words, "--json"],
+            capture_output=True,
+            text=True,
+            env=node.environ,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+    counting(node, "cli", least=20)
+    code, taken, _ = holdfast("checkpoint", "cli", "--reason", "before lunch")
+    assert code == 0
+    assert taken["subject"] == "container/default/cli"
+    assert 0 < float(str(taken["frozen_ms"])) < 60_000
+    at = count(node, "cli")
+    eventually(lambda: count(node, "cli") > at, "it goes on")
+
+    code, _, _ = holdfast("checkpoint", "cli", "--stop")
+    assert code == 0
+    eventually(lambda: node.status("cli") == "STOPPED", "it has stopped")
+    node.remove("cli", signal=None)
+    (line,) = [
+        each
+        for each in cast(list[dict[str, object]], holdfast("list")[1]["containers"])
+        if each["subject"] == "container/default/cli"
+    ]
+    assert (line["status"], line["checkpoint_count"], line["container_id"]) == ("frozen", 2, None)
+    node.run("cli", "sh", "-c", FILES + COUNT)
+    assert count(node, "cli") >= at
+    listed = cast(list[dict[str, object]], holdfast("list")[1]["containers"])
+    assert ("cli", "running") in [(each["container_id"], each["status"]) for each in listed]
+
+    code, _, error = holdfast("checkpoint", "nobody")
+    assert code == 3
+    assert "nobody" in error

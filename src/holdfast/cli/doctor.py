@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # What this version has. The rest of the levels and extras is probed, because that is what tells
 # whether a machine is ready for it, and is not offered before it is there.
-LEVELS = ("state", "session")
+LEVELS = ("state", "session", "container")
 EXTRAS = ("server",)
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "cyan", "broken": "red"}

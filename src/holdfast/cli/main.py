@@ -60,6 +60,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Set up": {
         "init": ("init", "Make a store, where there is none yet."),
+        "container": (
+            "container",
+            "Freeze and revive containers under containerd, Docker or Podman.",
+        ),
         "serve": ("serve", "Start the server: pages for people, JSON for programs."),
         "doctor": (
             "doctor",

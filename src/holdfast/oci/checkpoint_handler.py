@@ -35,6 +35,7 @@ from holdfast.oci.likeness import check_likeness, likeness
 from holdfast.oci.loopback import bring_up, has_own_network
 from holdfast.oci.overlay import Overlay, find_overlay
 from holdfast.oci.policy import Policy
+from holdfast.oci.private import private_folder
 from holdfast.oci.state import ContainerState, Killed, Operation, Process, Record
 from holdfast.oci.vault import Saved, Vault
 from holdfast.runtime.trial import clear
@@ -137,7 +138,7 @@ class CheckpointHandler:
         """Everything that happens while the container is frozen; gives for how many ms it was."""
         memory, work = staged / vault.MEMORY, staged / vault.WORK
         try:
-            staged.mkdir(parents=True, mode=0o700)
+            private_folder(staged)
             for folder in (memory, work, staged / "files"):
                 folder.mkdir(mode=0o700)
         except OSError as error:
@@ -241,7 +242,7 @@ class CheckpointHandler:
         aside = f"{overlay.upper.rstrip('/')}.holdfast-{saved.id}"
         operation = Operation(what="restore", owner=_self(), scratch=(str(scratch),))
         with guarded(self._state, operation, self.undo):
-            scratch.mkdir(parents=True, mode=0o700)
+            private_folder(scratch)
             folder = self._vault.fetch(saved, scratch)
             environment = json.loads((folder / vault.ENVIRONMENT).read_bytes())
             check_likeness(environment, config)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import moment
+from holdfast.oci.private import private_folder
 
 Level = Literal["info", "warning", "error"]
 LIMIT = 1024 * 1024
@@ -38,7 +39,7 @@ class Journal:
             return
 
     def _append(self, line: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._path.parent)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._path, flags, 0o600)
         try:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.oci.private import private_folder
+
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Failures by checkpoint id."""
@@ -32,7 +34,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, path: Path) -> None:
         """Replace the file, durably: what it counts may take the machine down."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from holdfast.model import moment
 from holdfast.model.errors import Corrupt, Denied, NotFound, from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci import constants
+from holdfast.oci.private import private_folder
 from holdfast.oci.vault import MEMORY, Saved, part_files, sweep
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class PathVault:
             for folder in (staged / MEMORY, staged / "files", staged):
                 _sync(folder)
             place = self._place(subject) / f"@{staged.name}"
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(place.parent)
             staged.rename(place)
             for folder in (place.parent, *place.parent.parents):
                 _sync(folder)
@@ -87,12 +89,16 @@ class PathVault:
             raise from_os_error(error, "keeping a container's checkpoint") from error
         return Saved(staged.name, subject, time, sum(part.size for part in parts), reason)
 
-    def list(self, subject: Subject) -> list[Saved]:
+    def list(self, subject: Subject) -> builtins.list[Saved]:
         place = self._place(subject)
         if not place.is_dir():
             return []
         ids = [path.parent.name[1:] for path in place.glob("@*/manifest.json")]
         return [self._look(subject, each) for each in sorted(filter(_is_id, ids), reverse=True)]
+
+    def subjects(self) -> builtins.list[Subject]:
+        found = {path.parent.parent for path in self.base.glob("*/**/@*/manifest.json")}
+        return sorted(Subject("container", str(each.relative_to(self.base))) for each in found)
 
     def _look(self, subject: Subject, checkpoint: str) -> Saved:
         """What can be said about a checkpoint before it is verified: its id and its files."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.oci.config_handler import Config
+from holdfast.oci.private import private_folder
 
 
 def with_workdir(config: Config, destination: str, source: str) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def add_workdir(bundle: str, config: Config, destination: str, folder: Path) -> 
     """Make the folder, and write the changed configuration in place of the old one."""
     user = (config.get("process") or {}).get("user") or {}
     if not folder.exists():
-        folder.mkdir(parents=True, mode=0o700)
+        private_folder(folder)
         os.chown(folder, int(user.get("uid", 0)), int(user.get("gid", 0)))
     changed = with_workdir(config, destination, str(folder))
     path = Path(bundle, "config.json")

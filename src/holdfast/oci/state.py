@@ -13,6 +13,7 @@ import msgspec
 from holdfast.model.errors import Denied
 from holdfast.oci import constants
 from holdfast.oci.policy import Mode
+from holdfast.oci.private import private_folder
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class ContainerState:
         """Claim the container; what an earlier one of the same name left is gone."""
         _make_private(self._run)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True, mode=0o700)
+        private_folder(self.folder)
         self.record = record
         self._write("marker", b"")
 
@@ -185,7 +186,7 @@ def all_states(run: Path) -> Iterator[ContainerState]:
 
 
 def _make_private(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     info = folder.stat()
     if info.st_uid != os.geteuid():
         raise Denied(f"{folder} belongs to somebody else", hint="remove it, as root")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import uuid_utils
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import from_os_error
 from holdfast.model.subject import Subject
+from holdfast.oci.private import private_folder
 from holdfast.oci.vault import LAYER, Saved, part_files, sweep
 from holdfast.runtime.trial import clear
 
@@ -46,7 +48,7 @@ class StoreVault:
         clear(staged)
         return _saved(checkpoint)
 
-    def list(self, subject: Subject) -> list[Saved]:
+    def list(self, subject: Subject) -> builtins.list[Saved]:
         """The head first, then its ancestors: a rollback or a restore decides what is newest."""
         found: list[Saved] = []
         by_id = {each.id: each for each in self.store.list(subject)}
@@ -56,13 +58,17 @@ class StoreVault:
             at = by_id.get(at.parents[0]) if at.parents else None
         return found
 
+    def subjects(self) -> builtins.list[Subject]:
+        known = self.store.subjects()
+        return sorted(each.subject for each in known if each.subject.kind == "container")
+
     def fetch(self, saved: Saved, scratch: Path) -> Path:
         folder = scratch / saved.id
         folder.mkdir(mode=0o700)
         try:
             for part in self.store.show(saved.id).parts:
                 path = folder / part.name
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                private_folder(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
                 try:
                     self.store.copy_part(saved.id, part.name, fd)

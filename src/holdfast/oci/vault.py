@@ -7,6 +7,7 @@ of it has been verified.
 
 from __future__ import annotations
 
+import builtins
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,8 +48,12 @@ class Vault(Protocol):
         """Make a staged folder a checkpoint, durably; the folder is used up."""
         ...
 
-    def list(self, subject: Subject) -> list[Saved]:
+    def list(self, subject: Subject) -> builtins.list[Saved]:
         """The checkpoints of one container, newest first. Nothing is verified."""
+        ...
+
+    def subjects(self) -> builtins.list[Subject]:
+        """Every container of which there is a checkpoint."""
         ...
 
     def fetch(self, saved: Saved, scratch: Path) -> Path:

@@ -1,0 +1,139 @@
+"""All containers of a node that Holdfast knows: running, or only frozen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from holdfast.model.errors import HoldfastError, NotFound, UsageError
+from holdfast.model.subject import Subject
+from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
+from holdfast.oci.engine import Runc
+from holdfast.oci.guard import unfinished
+from holdfast.oci.journal import Journal
+from holdfast.oci.opening import open_vault
+from holdfast.oci.policy import Policy, policy_path, read_policy
+from holdfast.oci.state import ContainerState, Record, all_states, run_path
+from holdfast.oci.vault import Vault
+
+_RECOVER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One container in the overview."""
+
+    subject: str
+    id: str | None  # None when none of that name is there now
+    status: str  # runc's word; `frozen` when only checkpoints are there
+    checkpoints: int
+    newest: datetime | None
+    size_bytes: int
+    restored_from: str | None
+    cold: str | None
+
+
+class Overview:
+    """What the commands `holdfast container ...` ask and do."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+        self._policy = read_policy(policy_path(environ))
+
+    @property
+    def policy(self) -> Policy:
+        return self._policy
+
+    def lines(self) -> list[Line]:
+        """Running containers first, then those of which only checkpoints are there."""
+        running = [self._running(state, record) for state, record in self._known()]
+        seen = {line.subject for line in running}
+        return [*running, *(self._frozen(s) for s in self._subjects() if str(s) not in seen)]
+
+    def find(self, name: str) -> tuple[ContainerState, Record]:
+        """The running container that an id, a subject or its last part means."""
+        known = list(self._known())
+        for matches in (
+            [each for each in known if name in (each[1].id, each[1].subject)],
+            [each for each in known if each[1].subject.endswith(f"/{name}")],
+        ):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                listed = ", ".join(record.subject for _, record in matches)
+                raise UsageError(f"{name} means more than one container: {listed}")
+        raise NotFound(
+            f"no container {name} runs here that has opted in",
+            hint="`holdfast container list` shows those that have",
+        )
+
+    def checkpoint(self, name: str, *, reason: str, leave_running: bool) -> Taken:
+        """Take a checkpoint of a running container."""
+        state, record = self.find(name)
+        handler = self._handler(state, record)
+        if unfinished(state, _RECOVER_SECONDS):
+            handler.undo()
+        return handler.take(
+            record.bundle,
+            reason=reason,
+            leave_running=leave_running,
+            options=self._policy.checkpoint_options,
+        )
+
+    def _handler(self, state: ContainerState, record: Record) -> CheckpointHandler:
+        return CheckpointHandler(
+            Runc(("--root", record.root), self._environ),
+            state,
+            record,
+            open_vault(record.mode, record.base_path, self._policy, self._environ),
+            self._policy,
+            Journal(Path(self._policy.log), record.subject),
+        )
+
+    def _known(self) -> list[tuple[ContainerState, Record]]:
+        states = list(all_states(run_path(self._environ)))
+        return [(state, record) for state in states if (record := state.record) is not None]
+
+    def _running(self, state: ContainerState, record: Record) -> Line:
+        try:
+            status = Runc(("--root", record.root), self._environ).status(record.id)
+        except HoldfastError:  # no runc: the rest is still worth knowing
+            status = "unknown"
+        if state.unstarted:
+            status = "created"
+        subject = Subject.parse(record.subject)
+        found = open_vault(record.mode, record.base_path, self._policy, self._environ).list(subject)
+        return Line(
+            subject=record.subject,
+            id=record.id,
+            status=status,
+            checkpoints=len(found),
+            newest=found[0].time if found else None,
+            size_bytes=sum(each.size_bytes for each in found),
+            restored_from=record.restored_from,
+            cold=record.cold,
+        )
+
+    def _frozen(self, subject: Subject) -> Line:
+        found = self._vault().list(subject)
+        return Line(
+            subject=str(subject),
+            id=None,
+            status="frozen",
+            checkpoints=len(found),
+            newest=found[0].time if found else None,
+            size_bytes=sum(each.size_bytes for each in found),
+            restored_from=None,
+            cold=None,
+        )
+
+    def _subjects(self) -> list[Subject]:
+        return self._vault().subjects()
+
+    def _vault(self) -> Vault:
+        policy = self._policy
+        base = policy.shared_path if policy.mode == "shared" else policy.checkpoint_path
+        return open_vault(policy.mode, base, policy, self._environ)
