@@ -102,7 +102,10 @@ def test_a_websocket_is_refused(empty: Server) -> None:
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
     answer = httpx.get(f"{empty.address}/create", headers=upgrade)
-    assert answer.status_code == 401
+    assert answer.status_code == 403
+    elsewhere = {**upgrade, "Origin": "http://evil.example"}
+    elsewhere["Authorization"] = f"Bearer {empty.token}"
+    assert httpx.get(f"{empty.address}/create", headers=elsewhere).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_status_is_open(start: Starter) -> None:
     server = start()
     answer = httpx.get(f"{server.address}/status")
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "version": __version__, "engine": "auto"}
+    assert answer.json() == {"status": "ok", "version": __version__, "engine": "gvisor"}
 
 
 def test_status_counts_for_those_who_may_come_in(start: Starter, store: Store) -> None:

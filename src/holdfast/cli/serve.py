@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
 from holdfast.cli.settings import AUTHS, ENGINES
+
+if TYPE_CHECKING:
+    from holdfast.server.sandboxes import Sandboxes
+    from holdfast.store import Store
 
 
 @click.command("serve")
@@ -65,9 +72,41 @@ def command(
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
-        app = create_app(store, token, engine=str(settings["engine"]))
-        serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
+        with _sandboxes(invocation, store, str(settings["engine"])) as sandboxes:
+            app = create_app(store, token, sandboxes=sandboxes)
+            serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
+
+
+@contextmanager
+def _sandboxes(invocation: Invocation, store: Store, engine: str) -> Iterator[Sandboxes]:
+    """Sandboxes on the engine that was asked for. Where `auto` finds none, the server runs without
+    them and says so; one that was named must work."""
+    from holdfast.model.errors import Unsupported
+    from holdfast.model.home import home
+    from holdfast.sandbox.choice import Ground, choose, sweep
+    from holdfast.sandbox.fleet import Fleet, Settings
+    from holdfast.server.sandboxes import Sandboxes
+
+    try:
+        chosen = choose(engine)
+    except Unsupported as trouble:
+        if engine != "auto":
+            raise
+        invocation.warn(f"no sandboxes: {trouble}")
+        yield Sandboxes(None, trouble)
+        return
+    if not chosen.capabilities.boundary:
+        invocation.warn(
+            f"the engine {chosen.name} is no security boundary: run only code that you trust"
+        )
+    runs = home() / "run"
+    sweep(runs)
+    ground = Ground(runs)
+    try:
+        yield Sandboxes(Fleet(store, chosen, ground.folder, Settings()))
+    finally:
+        ground.release()
 
 
 def _token(given: object) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -11,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from holdfast import __version__
 from holdfast.model import moment
@@ -33,21 +36,27 @@ from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
 from holdfast.server.reports import read_report
+from holdfast.server.sandboxes import Sandboxes
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.fleet import Fleet
     from holdfast.store import Store
+
+log = logging.getLogger("holdfast.server")
 
 MOST_CHECKPOINTS = 1000
 LOGIN_BYTES = 8192
 _OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
 
 
-def create_app(store: Store, token: str | None, *, engine: str = "auto") -> Starlette:
+def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None = None) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
     the caller sees to it that it listens nowhere else."""
     credentials = Pass(token) if token is not None else None
-    routes = _Routes(store, credentials, engine)
+    boxes = sandboxes or Sandboxes(None)
+    routes = _Routes(store, credentials, boxes.fleet)
     return Starlette(
+        lifespan=lambda app: _running(boxes.fleet),
         routes=[
             Route("/status", routes.status),
             Route("/login", routes.login_form, methods=["GET"]),
@@ -60,6 +69,9 @@ def create_app(store: Store, token: str | None, *, engine: str = "auto") -> Star
             Route("/v1/subjects/{kind}/{name:path}/lineage", routes.lineage),
             Route("/v1/checkpoints", routes.checkpoints),
             Route("/v1/checkpoints/{id}", routes.checkpoint),
+            Route("/execute", boxes.execute, methods=["POST"]),
+            WebSocketRoute("/create", boxes.create),
+            WebSocketRoute("/attach/{id}", boxes.attach),
         ],
         middleware=[Middleware(SafeHeaders), Middleware(Guard, credentials)],
         exception_handlers={
@@ -70,22 +82,34 @@ def create_app(store: Store, token: str | None, *, engine: str = "auto") -> Star
     )
 
 
+@contextlib.asynccontextmanager
+async def _running(fleet: Fleet | None) -> AsyncIterator[None]:
+    """Sandboxes stand ready while the server runs, and are put away when it stops."""
+    if fleet is not None:
+        fleet.begin()
+    yield
+    if fleet is not None:
+        for trouble in await fleet.stop():
+            log.warning("not checkpointed: %s", trouble)
+
+
 class _Routes:
-    def __init__(self, store: Store, credentials: Pass | None, engine: str) -> None:
+    def __init__(self, store: Store, credentials: Pass | None, fleet: Fleet | None) -> None:
         self._ask = Crossing(store)
         self._pass = credentials
-        self._engine = engine
+        self._fleet = fleet
 
     async def status(self, request: Request) -> Response:
         told: dict[str, object] = {
             "status": "ok",
             "version": __version__,
-            "engine": self._engine,
+            "engine": self._fleet.engine.name if self._fleet else None,
         }
         if self._pass is None or request.scope[SIGNED_IN]:
             subjects = await self._ask(lambda store: store.subjects())
             told["subjects"] = len(subjects)
             told["checkpoints"] = sum(each.count for each in subjects)
+            told["sandboxes"] = len(self._fleet.live) if self._fleet else 0
         return JSONResponse(told)
 
     async def login_form(self, request: Request) -> Response:

@@ -15,6 +15,9 @@ from holdfast.model.errors import Denied
 from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
 
 COOKIE = "holdfast"
+# A browser cannot send headers with a WebSocket, but it can offer subprotocols.
+TOKEN_PROTOCOL = "holdfast.token."
+SANDBOX_PROTOCOL = "holdfast.sandbox."
 OPEN = frozenset({"/status", "/login"})
 
 
@@ -42,6 +45,11 @@ class Pass:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(given.strip()):
             return True
+        for protocol in _listed(headers.get("sec-websocket-protocol", "")):
+            if protocol.startswith(TOKEN_PROTOCOL) and self.is_token(
+                protocol.removeprefix(TOKEN_PROTOCOL)
+            ):
+                return True
         try:
             held = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
@@ -59,7 +67,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             scope[SIGNED_IN] = self._pass is not None and self._pass.admits(Headers(scope=scope))
-        if scope["type"] == "lifespan" or self._may_enter(scope):
+        if scope["type"] == "websocket" and not same_origin(Headers(scope=scope)):
+            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
+        elif scope["type"] == "lifespan" or self._may_enter(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "token needed"})
@@ -87,6 +97,25 @@ class Guard:
             hint="send `Authorization: Bearer <token>`; the server printed it when it started",
         )
         return failed(error, scope, status=401, headers={"WWW-Authenticate": "Bearer"})
+
+
+def offered(scope: Scope) -> list[str]:
+    """The subprotocols that a WebSocket client offers."""
+    return _listed(Headers(scope=scope).get("sec-websocket-protocol", ""))
+
+
+def same_origin(headers: Headers) -> bool:
+    """Whether a WebSocket was opened by a page of ours, or by no page at all. Browsers let any
+    page open one, with our cookie, and only say whose page it was."""
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    scheme, _, rest = origin.partition("://")
+    return scheme in ("http", "https") and rest.lower() == headers.get("host", "").lower()
+
+
+def _listed(header: str) -> list[str]:
+    return [each.strip() for each in header.split(",") if each.strip()]
 
 
 def _host(header: str) -> str:

@@ -21,6 +21,8 @@ GRACE_SECONDS = 5
 IDLE_SECONDS = 5  # between two requests on one connection
 REQUEST_SECONDS = 20.0  # for a request to arrive whole: its head and its (small) body
 HEAD_BYTES = 16 * 1024
+WEBSOCKET_BYTES = 9 << 20  # of one frame; what is a little too long gets an answer in words
+PING_SECONDS = 20.0  # a client that does not answer for so long is gone
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -120,8 +122,11 @@ def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> N
         http=_Protocol,
         log_level="warning",
         access_log=False,
-        lifespan="off",
-        ws="none",
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=WEBSOCKET_BYTES,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
         proxy_headers=False,  # nobody in front of us is known, so nobody is believed
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

@@ -1,0 +1,1 @@
+"""Sandboxes: untrusted code with its processes and files, frozen and brought back."""

@@ -1,0 +1,110 @@
+"""The contract of engines: what can hold a sandbox, and what it says it can do.
+
+An engine makes a `Box` around a root and a place for files; whatever is special about freezing one
+stays behind these few methods. `holdfast.testing.engines` has the suite that each must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.model.errors import Unsupported
+from holdfast.sandbox.roots import Root
+from holdfast.sandbox.volume import Volume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine declares. The suite tests what is declared and wants `unsupported` for
+    the rest."""
+
+    exact_checkpoint: bool  # memory and processes, not only files
+    during_execution: bool
+    fork: bool
+    snapshot: bool
+    network: bool
+    pty: bool
+    boundary: bool  # whether it is meant to hold hostile code
+
+    def need(self, name: str, engine: str) -> None:
+        """Raises Unsupported, in words."""
+        if not getattr(self, name):
+            what = name.replace("_", " ")
+            raise Unsupported(
+                f"the engine {engine} cannot do this: {what}",
+                hint="gvisor can; see holdfast doctor",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one sandbox may use."""
+
+    memory_bytes: int = 2 << 30
+    cpus: float = 2.0
+    processes: int = 256
+    disk_bytes: int = 2 << 30
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """Everything an engine needs to make one box."""
+
+    name: str  # unique on this machine, fit for a container's id and a folder's name
+    folder: Path  # the box's own, for whatever the engine keeps
+    root: Root
+    volume: Volume
+    limits: Limits
+    network: bool = False
+
+
+class Box(Protocol):
+    """A sandbox's body: an engine's container with an agent in it, and the way to the agent."""
+
+    @property
+    def pipes(self) -> tuple[int, int]:
+        """Descriptors to read from the agent and to write to it; whoever takes them closes them."""
+        ...
+
+    async def freeze(self, image: Path) -> None:
+        """Stand still, with memory in `image` and files in the volume, until `thaw` or `end`.
+        The agent is quiescent before. Raises CaptureFailed; then it goes on as it was."""
+        ...
+
+    async def thaw(self) -> None:
+        """Go on."""
+        ...
+
+    async def end(self) -> None:
+        """Nothing of it runs any more; quick. May be called twice."""
+        ...
+
+    async def clear(self) -> None:
+        """Remove what `end` left; may take its time."""
+        ...
+
+
+class Engine(Protocol):
+    """Makes boxes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def environment(self) -> Mapping[str, object]:
+        """What must be the same where a checkpoint is restored."""
+        ...
+
+    async def create(self, build: Build) -> Box:
+        """A box whose agent will say `ready`. Raises HoldfastError and leaves nothing."""
+        ...
+
+    async def restore(self, build: Build, image: Path) -> Box:
+        """A box whose agent waits for `resume`. Raises HoldfastError and leaves nothing."""
+        ...

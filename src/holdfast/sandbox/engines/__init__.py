@@ -1,0 +1,1 @@
+"""What sandboxes run in, one file each, behind one contract."""

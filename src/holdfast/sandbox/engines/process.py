@@ -1,0 +1,133 @@
+"""Plain processes in namespaces of their own: for where no other engine is.
+
+It is no security boundary: the kernel is the host's. A checkpoint is the files; what was running
+begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.model.errors import Unsupported
+from holdfast.runtime import engines as found
+from holdfast.runtime.trial import clear
+from holdfast.sandbox import launch, limits, volume
+from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.limits import Groups
+
+_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
+
+
+class ProcessEngine:
+    """Sandboxes as processes under bubblewrap."""
+
+    name = "process"
+    capabilities = Capabilities(
+        exact_checkpoint=False,
+        during_execution=False,
+        fork=True,
+        snapshot=True,
+        network=True,
+        pty=True,
+        boundary=False,
+    )
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        engine = found.find("bwrap", environ)
+        if engine is None:
+            raise Unsupported(
+                "the engine process needs bubblewrap", hint="apt-get install bubblewrap"
+            )
+        self.program = engine.program
+        self.environ = {"PATH": os.defpath}
+
+    def environment(self) -> Mapping[str, object]:
+        return {"engine": self.name, "machine": platform.machine()}
+
+    async def create(self, build: Build) -> ProcessBox:
+        privileged = build.volume.privileged
+        if privileged:
+            await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
+        groups = limits.make(build.name, build.limits, processes=build.limits.processes + 2)
+        box = ProcessBox(build, groups)
+        words = [str(self.program), *arguments(build), "--", *build.root.agent]
+        try:
+            box.process = await launch.start(
+                groups.wrap(words), box.launched, box.log, self.environ
+            )
+            box.launched.close_inner()
+        except BaseException:
+            box.launched.close()
+            await box.clear()
+            raise
+        return box
+
+    async def restore(self, build: Build, image: Path) -> ProcessBox:
+        return await self.create(build)
+
+
+class ProcessBox:
+    """A bubblewrap and everything below it."""
+
+    process: asyncio.subprocess.Process | None = None
+
+    def __init__(self, build: Build, groups: Groups) -> None:
+        self._build = build
+        self._groups = groups
+        self.log = build.folder / "bwrap.log"
+        self.launched = launch.Pipes()
+
+    @property
+    def pipes(self) -> tuple[int, int]:
+        return self.launched.ours
+
+    async def freeze(self, image: Path) -> None:
+        """Only files are kept, and those are where they are."""
+
+    async def thaw(self) -> None:
+        """Nothing was stopped."""
+
+    async def end(self) -> None:
+        self._groups.kill()
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def clear(self) -> None:
+        await self.end()
+        await asyncio.to_thread(self._remove)
+
+    def _remove(self) -> None:
+        self._groups.remove()
+        volume.clear(self._build.volume)
+        clear(self._build.folder)
+
+
+def arguments(build: Build) -> list[str]:
+    """What bubblewrap is told: namespaces, mounts, an empty environment."""
+    words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--as-pid-1", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
+    words += ["--setenv", "PATH", "/usr/bin:/bin"]
+    if build.root.name != "default":
+        words += ["--setenv", "PYTHONHOME", "/.holdfast/python"]
+    if not build.network:
+        words.append("--unshare-net")
+    upper = build.volume.upper
+    if build.volume.privileged:
+        words += ["--bind", str(build.volume.merged), "/", "--cap-drop", "ALL"]
+        for capability in _CAPABILITIES:
+            words += ["--cap-add", capability]
+    else:
+        words += ["--unshare-user", "--ro-bind", str(build.root.lower), "/"]
+        for name in ("root", "tmp"):
+            words += ["--bind", str(upper / name), f"/{name}"]
+    for mount in build.root.mounts:
+        words += ["--ro-bind", mount.source, mount.target]
+    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--chdir", "/"]
+    if build.network and os.path.exists("/etc/resolv.conf"):
+        words += ["--ro-bind", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
+    return words

@@ -1,0 +1,173 @@
+"""Keeping sandboxes in the store, and finding them there. Blocking; called in threads."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import Corrupt, NotFound, Unsupported
+from holdfast.model.subject import Subject
+from holdfast.protocol.sandbox_messages import CreateRequest
+from holdfast.sandbox import upper
+from holdfast.sandbox.contract import Engine
+from holdfast.store import Store
+
+FORMAT = 1
+CONFIG, ENVIRONMENT, FILES, MEMORY = "config", "environment", "files/upper", "memory/"
+
+
+def subject_of(sandbox_id: str) -> Subject:
+    return Subject("sandbox", sandbox_id)
+
+
+def snapshot_subject(name: str) -> Subject:
+    return Subject("sandbox", f"snapshots/{name}")
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def fits(token: str, kept: str) -> bool:
+    return hmac.compare_digest(token_hash(token), kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A sandbox as a checkpoint has it, without its bytes."""
+
+    checkpoint: str
+    request: CreateRequest
+    token: str
+    epoch: int
+    executions: Sequence[Mapping[str, Any]]
+    environment: Mapping[str, Any]
+    memory: tuple[str, ...]
+
+    def check(self, engine: Engine, root_digest: str) -> None:
+        """Raises Unsupported, in words, when this machine cannot bring it back."""
+        here = {**engine.environment(), "root": root_digest}
+        troubles = []
+        for name, there in sorted(self.environment.items()):
+            if name == "cpu":
+                lacking = sorted(set(there) - set(_words(here.get("cpu"))))
+                troubles += [f"this processor lacks {', '.join(lacking)}"] if lacking else []
+            elif here.get(name) != there:
+                troubles.append(f"{name} was {there!r:.80} and is {here.get(name)!r:.80} here")
+        if troubles:
+            raise Unsupported(
+                f"the checkpoint cannot be restored here: {'; '.join(troubles)}",
+                hint="restore it where it was made, or start anew from a snapshot of its files",
+            )
+
+
+def save(
+    store: Store,
+    subject: Subject,
+    *,
+    reason: str,
+    config: Mapping[str, object],
+    environment: Mapping[str, object],
+    files: Path,
+    image: Path | None,
+) -> Checkpoint:
+    """Write a checkpoint; durable when this returns."""
+    with store.draft(subject, reason=reason) as draft:
+        draft.put(CONFIG, {"format": FORMAT, **config}, split="structure")
+        draft.put(ENVIRONMENT, dict(environment), split="structure")
+        draft.put(FILES, files, split="content")
+        if image is not None and image.is_dir():
+            for name in sorted(os.listdir(image)):
+                draft.put(MEMORY + name, image / name, split="pages")
+        return draft.commit()
+
+
+def fork(store: Store, origin: Checkpoint, identity: str, token: str) -> Checkpoint:
+    """The first checkpoint of a copy: its origin's content under an id and a token of its own."""
+    config = {**store.value(origin, CONFIG), "token": token}
+    reason = f"fork of {origin.subject}"
+    with store.draft(subject_of(identity), origin, reason=reason, new=True) as draft:
+        draft.put(CONFIG, config, split="structure")
+        for part in store.show(origin).parts:
+            if part.name != CONFIG:
+                draft.keep(part.name)
+        return draft.commit()
+
+
+def config_of(
+    request: CreateRequest, token: str, epoch: int, executions: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    return {
+        "request": msgspec.to_builtins(request),
+        "token": token,
+        "epoch": epoch,
+        "processes": [dict(each) for each in executions],
+    }
+
+
+def look(store: Store, subject: Subject) -> Kept:
+    """The head of a sandbox, as far as it can be judged without its bytes.
+    Raises NotFound, Corrupt, Denied (foreign) or Unsupported."""
+    head = store.head(subject)
+    if head is None:
+        raise NotFound(f"there is no {subject}")
+    return read(store, head)
+
+
+def read(store: Store, checkpoint: Checkpoint) -> Kept:
+    """What a checkpoint says about itself. Raises as `look`."""
+    config = store.value(checkpoint, CONFIG)
+    environment = store.value(checkpoint, ENVIRONMENT)
+    if not isinstance(config, dict) or not isinstance(environment, dict):
+        raise Corrupt("a sandbox's config cannot be read")
+    if config.get("format") != FORMAT:
+        raise Unsupported(
+            f"the checkpoint has format {config.get('format')!r}; this version reads {FORMAT}"
+        )
+    try:
+        return Kept(
+            checkpoint=checkpoint.id,
+            request=msgspec.convert(config["request"], CreateRequest),
+            token=str(config["token"]),
+            epoch=int(config["epoch"]),
+            executions=list(config["processes"]),
+            environment=environment,
+            memory=tuple(
+                part.name.removeprefix(MEMORY)
+                for part in store.show(checkpoint).parts
+                if part.name.startswith(MEMORY)
+            ),
+        )
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise Corrupt(f"a sandbox's config cannot be read: {error}") from None
+
+
+def fetch_files(store: Store, checkpoint: str, into: Path) -> None:
+    """Lay out the files of a checkpoint in an empty upper."""
+    with store.open(checkpoint, FILES) as stream:
+        upper.unpack(stream, into)
+
+
+def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
+    """Write the engine's images; every byte is verified on the way."""
+    image.mkdir(parents=True)
+    for name in kept.memory:
+        if "/" in name or name in ("", ".", ".."):
+            raise Corrupt(f"an image of an impossible name: {name!r}")
+        fd = os.open(image / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            store.copy_part(kept.checkpoint, MEMORY + name, fd)
+        finally:
+            os.close(fd)
+
+
+def _words(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []

@@ -1,0 +1,97 @@
+"""Launching an engine's command with the two pipes of an agent, and waiting for it in time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.model.errors import HoldfastError, from_os_error
+
+
+class Pipes:
+    """Two pipes: the ends of ours, and the ends that go into the sandbox."""
+
+    def __init__(self) -> None:
+        self.inner_read, self.write = os.pipe()
+        self.read, self.inner_write = os.pipe()
+
+    @property
+    def ours(self) -> tuple[int, int]:
+        return self.read, self.write
+
+    def close_inner(self) -> None:
+        """After the launch: or the end of the sandbox would never be heard."""
+        os.close(self.inner_read)
+        os.close(self.inner_write)
+
+    def close(self) -> None:
+        os.close(self.read)
+        os.close(self.write)
+
+
+async def start(
+    argv: Sequence[str], pipes: Pipes, log: Path, environ: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    """Begin a command with the inner ends as its standard streams, and errors in a log."""
+    try:
+        with open(log, "ab", opener=_private) as errors:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=pipes.inner_read,
+                stdout=pipes.inner_write,
+                stderr=errors,
+                env=dict(environ),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise from_os_error(error, f"starting {argv[0]}") from error
+
+
+async def finished(process: asyncio.subprocess.Process, seconds: float) -> int | None:
+    """The exit code, or None after killing what did not end in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+
+
+async def command(
+    argv: Sequence[str], log: Path, environ: Mapping[str, str], seconds: float
+) -> None:
+    """Run a command to its end. Raises HoldfastError with its last words."""
+    try:
+        with open(log, "ab", opener=_private) as errors:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=errors,
+                env=dict(environ),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise from_os_error(error, f"starting {argv[0]}") from error
+    code = await finished(process, seconds)
+    if code != 0:
+        raise HoldfastError(failure(code, seconds, log))
+
+
+def failure(code: int | None, seconds: float, log: Path) -> str:
+    """Why a command failed, in one line: what it said last, if anything."""
+    if code is None:
+        return f"did not end within {seconds:g} s and was killed"
+    try:
+        lines = log.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return f"ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")
+
+
+def _private(path: str, flags: int) -> int:
+    """A log that a sandbox's user could not read even where it is the agent's standard error."""
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,128 @@
+"""Control groups: memory, CPU and processes of one sandbox, on version 1 or 2 of the kernel's.
+
+A command is put into its groups by a shell that moves itself and then becomes the command, so that
+nothing of a sandbox ever runs outside of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.sandbox.contract import Limits
+
+_MOUNT = Path("/sys/fs/cgroup")
+_FAMILY = "holdfast"
+_PERIOD = 100_000  # microseconds, of the CPU quota
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of one sandbox; none where this machine does not let us make any."""
+
+    folders: tuple[Path, ...] = ()
+    missing: tuple[str, ...] = ()  # limits that nothing enforces here
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        """The command, begun inside the groups."""
+        if not self.folders:
+            return list(argv)
+        moves = "; ".join(f'echo $$ > "{folder}/cgroup.procs"' for folder in self.folders)
+        return ["/bin/sh", "-ec", f'{moves}; exec "$@"', "sh", *argv]
+
+    def kill(self) -> None:
+        """Kill whatever is inside."""
+        for folder in self.folders[:1]:
+            for pid in _members(folder):
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    continue
+
+    def remove(self) -> None:
+        """Remove the groups; the kernel refuses while something in them is still ending."""
+        for folder in self.folders:
+            for _ in range(50):
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.05)
+                else:
+                    break
+
+
+def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> Groups:
+    """Groups for a sandbox. `processes` is the limit as the host counts them."""
+    quota = str(int(limits.cpus * _PERIOD))
+    if (mount / "cgroup.controllers").exists():
+        wanted = {
+            "memory": {"memory.max": str(limits.memory_bytes)},
+            "cpu": {"cpu.max": f"{quota} {_PERIOD}"},
+            "pids": {"pids.max": str(processes)},
+        }
+        return _make_one(mount, name, wanted)
+    per_controller = {
+        "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
+        "cpu": {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": quota},
+        "pids": {"pids.max": str(processes)},
+    }
+    folders: list[Path] = []
+    missing: list[str] = []
+    for controller, values in per_controller.items():
+        folder = mount / controller / _FAMILY / name
+        try:
+            folder.mkdir(parents=True)
+            _write(folder, values)
+            folders.append(folder)
+        except OSError:
+            missing.append(controller)
+    return Groups(tuple(folders), tuple(missing))
+
+
+def left_by(name: str, mount: Path = _MOUNT) -> Groups:
+    """The groups of that name that are there, whoever made them."""
+    places = [mount / _FAMILY / name, *mount.glob(f"*/{_FAMILY}/{name}")]
+    return Groups(tuple(place for place in places if place.is_dir()))
+
+
+def _make_one(mount: Path, name: str, wanted: dict[str, dict[str, str]]) -> Groups:
+    family = mount / _FAMILY
+    folder = family / name
+    missing: list[str] = []
+    try:
+        for above in (mount, family):
+            above.mkdir(exist_ok=True)
+            for controller in wanted:
+                _enable(above, controller)
+        folder.mkdir()
+    except OSError:
+        return Groups((), tuple(wanted))
+    for controller, values in wanted.items():
+        try:
+            _write(folder, values)
+        except OSError:
+            missing.append(controller)
+    return Groups((folder,), tuple(missing))
+
+
+def _enable(folder: Path, controller: str) -> None:
+    control = folder / "cgroup.subtree_control"
+    if controller not in control.read_text().split():
+        control.write_text(f"+{controller}")
+
+
+def _write(folder: Path, values: dict[str, str]) -> None:
+    for name, value in values.items():
+        (folder / name).write_text(value)
+
+
+def _members(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,336 @@
+"""The line to an agent: the host's end. What the agent says is not believed, only read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
+from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_frame
+from holdfast.sandbox.replay import Replay
+
+WINDOW = 256 << 10
+ANSWER_SECONDS = 30.0
+
+
+class Gone(HoldfastError):
+    """The agent, and so the sandbox, has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended."""
+
+    code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A program to be started, or a file verb (`call`)."""
+
+    argv: Sequence[str] = ()
+    call: str | None = None
+    path: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "/root"
+    size: tuple[int, int] | None = None  # rows and columns of a terminal
+    stdin: bool = True
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+class Process:
+    """A process inside, as seen from here."""
+
+    def __init__(
+        self,
+        line: AgentLine,
+        identity: str,
+        replay: Replay | None = None,
+        balance: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._line = line
+        self.identity = identity
+        self.replay = replay or Replay()
+        self.exit: Exit | None = None
+        self.follower = False  # somebody reads along: it may be slower than the process
+        self._changed = asyncio.Event()
+        # Bytes received for which no credit was given back; bytes of input the agent would take.
+        self._owed, self._grant = balance
+        self._granted = asyncio.Event()
+
+    # -- what is heard
+
+    def heard(self, stream: str, data: bytes) -> None:
+        self.replay.add(stream, data)
+        self._owed += len(data)
+        if not self.follower:
+            self.consumed()
+        self._change()
+
+    def ended(self, how: Exit) -> None:
+        self.replay.finish()
+        self.exit = how
+        self._change()
+        self._granted.set()
+
+    def granted(self, count: int) -> None:
+        self._grant += count
+        self._granted.set()
+
+    @property
+    def balance(self) -> tuple[int, int]:
+        """What both sides owe each other, for a checkpoint: output unpaid, input granted."""
+        return self._owed, self._grant
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # -- what is asked
+
+    def consumed(self) -> None:
+        """What was received has been passed on: the process may write more."""
+        if self._owed and self.exit is None:
+            owed, self._owed = self._owed, 0
+            self._line.send({"type": "credit", "id": self.identity, "bytes": owed})
+
+    async def changed(self) -> None:
+        """There is new output, or the end."""
+        await self._changed.wait()
+
+    async def wait(self) -> Exit:
+        while self.exit is None:
+            await self.changed()
+        return self.exit
+
+    async def write(self, data: bytes) -> None:
+        """Give input, as fast as the process takes it; after its end it goes nowhere."""
+        view = memoryview(data)
+        while view and self.exit is None:
+            while self._grant <= 0 and self.exit is None:
+                self._granted.clear()
+                await self._granted.wait()
+            count = min(len(view), self._grant, PIECE)
+            if self.exit is None:
+                self._grant -= count
+                frame: Header = {"type": "input", "id": self.identity}
+                self._line.send(frame, bytes(view[:count]))
+                view = view[count:]
+
+    def end_input(self) -> None:
+        self._line.send({"type": "input", "id": self.identity})
+
+    def kill(self) -> None:
+        self._line.send({"type": "kill", "id": self.identity})
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._line.send({"type": "resize", "id": self.identity, "rows": rows, "columns": columns})
+
+
+class AgentLine:
+    """Sends orders to an agent and hears what it says."""
+
+    def __init__(self, pipes: tuple[int, int]) -> None:
+        self._read, self._write = pipes
+        self._decoder = AgentDecoder()
+        self._out = bytearray()
+        self._starting: dict[str, asyncio.Future[Process]] = {}
+        self.processes: dict[str, Process] = {}
+        self._awaited: tuple[str, int, asyncio.Future[None]] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[str] = self._loop.create_future()
+        for fd in pipes:
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._read, self._readable)
+
+    # -- asking
+
+    async def ready(self, seconds: float = ANSWER_SECONDS) -> None:
+        """Wait until the agent has begun. Raises Gone."""
+        await self._answer("ready", 0, seconds)
+
+    async def start(self, what: Start) -> Process:
+        """Begin a process. Raises BadInput or NotFound when it cannot be run."""
+        identity = secrets.token_hex(8)
+        order: Header = {
+            "type": "start",
+            "id": identity,
+            "env": dict(what.env),
+            "cwd": what.cwd,
+            "stdin": what.stdin,
+            "limits": dict(what.limits),
+            "window": WINDOW,
+        }
+        if what.call is not None:
+            order.update(call=what.call, path=what.path)
+        else:
+            order.update(argv=list(what.argv))
+        if what.size is not None:
+            order.update(rows=what.size[0], columns=what.size[1])
+        waiting = self._starting[identity] = self._loop.create_future()
+        try:
+            frame = agent_frame(order)
+            if len(frame) > 1 << 20:
+                raise BadInput("code, arguments and environment are more than a megabyte together")
+            self._send(frame)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                process: Process = await waiting
+            return process
+        except TimeoutError:
+            raise HoldfastError("the sandbox does not answer") from None
+        finally:
+            self._starting.pop(identity, None)
+
+    def adopt(self, identity: str, replay: Replay, balance: tuple[int, int]) -> Process:
+        """A process that a restored sandbox brought along."""
+        process = self.processes[identity] = Process(self, identity, replay, balance)
+        return process
+
+    async def quiesce(self, epoch: int) -> None:
+        """After this neither side has a frame under way. Raises CaptureFailed."""
+        self.send({"type": "quiesce", "epoch": epoch})
+        try:
+            await self._answer("quiesced", epoch, ANSWER_SECONDS)
+        except Gone:
+            raise CaptureFailed("the sandbox ended while it was about to be frozen") from None
+
+    async def resume(self, epoch: int, generation: str | None = None) -> None:
+        """Go on after `quiesce`, here or on a restored sandbox's new pipes. Raises Gone."""
+        order: Header = {"type": "resume", "epoch": epoch}
+        if generation is not None:
+            order["generation"] = generation
+        self.send(order)
+        await self._answer("resumed", epoch, ANSWER_SECONDS)
+
+    async def _answer(self, kind: str, epoch: int, seconds: float) -> None:
+        if self.gone.done():
+            raise Gone(self.gone.result())
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._awaited = (kind, epoch, future)
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            raise Gone(f"the sandbox's agent said nothing for {seconds:g} s") from None
+        finally:
+            self._awaited = None
+
+    def send(self, header: Header, data: bytes = b"") -> None:
+        self._send(agent_frame(header, data))
+
+    def _send(self, frame: bytes) -> None:
+        if self.gone.done():
+            return  # everybody who waits for an answer has been told
+        if not self._out:
+            self._loop.add_writer(self._write, self._writable)
+        self._out += frame
+
+    # -- pipes
+
+    def _writable(self) -> None:
+        try:
+            count = os.write(self._write, self._out[:65536])
+            del self._out[:count]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close("the sandbox has ended")
+            return
+        if not self._out:
+            self._loop.remove_writer(self._write)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read, 1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close("the sandbox has ended")
+            return
+        try:
+            for header, rest in self._decoder.feed(data):
+                self._hear(header, rest)
+        except (Corrupt, KeyError, TypeError, ValueError) as error:
+            # Only something else than our agent speaks like this.
+            self.close(f"the sandbox's agent is not to be trusted: {error}")
+
+    def _hear(self, header: Header, data: bytes) -> None:
+        kind = header["type"]
+        if self._awaited is not None and kind == self._awaited[0]:
+            _, epoch, future = self._awaited
+            if header.get("epoch", 0) != epoch:
+                raise Corrupt(f"an answer of epoch {header.get('epoch')!r:.20}, not {epoch}")
+            if not future.done():
+                future.set_result(None)
+            return
+        identity = str(header["id"])
+        if kind in ("started", "failed"):
+            self._began(identity, header)
+            return
+        process = self.processes[identity]
+        match kind:
+            case "output":
+                stream = header["stream"]
+                if stream not in ("stdout", "stderr") or len(data) > PIECE:
+                    raise Corrupt("output of an impossible kind")
+                process.heard(str(stream), data)
+            case "granted":
+                process.granted(_count(header["bytes"]))
+            case "ended":
+                del self.processes[identity]
+                code, signal = header.get("code"), header.get("signal")
+                process.ended(
+                    Exit(
+                        code=None if code is None else _count(code),
+                        signal=None if signal is None else _count(signal),
+                    )
+                )
+            case _:
+                raise Corrupt(f"a message of unknown type {kind!r:.50}")
+
+    def _began(self, identity: str, header: Header) -> None:
+        waiting = self._starting[identity]
+        if waiting.done():
+            return  # nobody waits any more
+        if header["type"] == "failed":
+            message = str(header.get("message"))[:500]
+            told = NotFound if "No such file" in message else BadInput
+            waiting.set_exception(told(f"it cannot be run: {message}"))
+        else:
+            process = self.processes[identity] = Process(self, identity)
+            waiting.set_result(process)
+
+    def close(self, why: str = "the line was closed") -> None:
+        """Let go of the pipes: an agent without its host ends. Whoever waits is told."""
+        if self.gone.done():
+            return
+        self.gone.set_result(why)
+        self._loop.remove_reader(self._read)
+        if self._out:
+            self._loop.remove_writer(self._write)
+        for fd in (self._read, self._write):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        waiting = [*self._starting.values()]
+        if self._awaited is not None:
+            waiting.append(self._awaited[2])  # type: ignore[arg-type]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(Gone(why))
+        for process in list(self.processes.values()):
+            process.ended(Exit(reason=why))
+        self.processes.clear()
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise Corrupt(f"not a count: {value!r:.50}")
+    return value

@@ -1,0 +1,247 @@
+"""A live sandbox: one body, one identity, at most one client, and what runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.errors import BadInput, CaptureFailed, Conflict, HoldfastError, NotFound
+from holdfast.protocol.sandbox_flow import Fact
+from holdfast.protocol.sandbox_messages import (
+    CreateRequest,
+    ExecuteRequest,
+    FileEntry,
+)
+from holdfast.sandbox import languages, upper
+from holdfast.sandbox.body import Body
+from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.execution import Execution
+from holdfast.sandbox.line import Start
+
+MOST_BESIDE = 32  # processes of a client at once
+MOST_FILE_BYTES = 64 << 20
+
+
+class Client(Protocol):
+    """Who is attached. Told about what others do to its sandbox."""
+
+    async def tell(
+        self, fact: Fact, message: str | None = None, *, error: HoldfastError | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """One moment of a sandbox, on the disk of this machine."""
+
+    files: Path
+    image: Path
+    epoch: int
+    executions: list[dict[str, object]]
+
+    def discard(self) -> None:
+        self.files.unlink(missing_ok=True)
+        if self.image.is_dir():
+            for each in self.image.iterdir():
+                each.unlink()
+            self.image.rmdir()
+
+
+class LiveSandbox:
+    """A sandbox that this server runs."""
+
+    def __init__(
+        self,
+        identity: str,
+        token: str,
+        request: CreateRequest,
+        body: Body,
+        limits: Limits,
+        epoch: int = 0,
+    ) -> None:
+        self.identity = identity
+        self.token = token  # its hash
+        self.request = request
+        self.body = body
+        self.limits = limits
+        self.epoch = epoch
+        self.foreground: Execution | None = None
+        self.beside: dict[str, Execution] = {}
+        self.client: Client | None = None
+        self.work = asyncio.Lock()  # freezing, going back and ending, one at a time
+        self.ended = False
+        self.touched = time.monotonic()
+
+    def touch(self) -> None:
+        """A frame went in or out: it is not idle."""
+        self.touched = time.monotonic()
+
+    @property
+    def executions(self) -> Iterator[Execution]:
+        if self.foreground is not None:
+            yield self.foreground
+        yield from self.beside.values()
+
+    @property
+    def executing(self) -> bool:
+        return any(each.exit is None for each in self.executions)
+
+    # -- running
+
+    async def execute(self, request: ExecuteRequest) -> Execution:
+        """Begin an execution. Raises Conflict while the foreground is taken."""
+        if request.session:
+            raise BadInput(
+                "sessions inside a sandbox are not there yet", hint="leave `session` out"
+            )
+        if request.process_id is None:
+            if self.foreground is not None and self.foreground.exit is None:
+                raise Conflict(
+                    "an execution is running", hint="wait for it, kill it, or give a process_id"
+                )
+        elif request.process_id in self.beside:
+            raise Conflict(f"there is a process {request.process_id!r} already")
+        elif len(self.beside) >= MOST_BESIDE:
+            raise Conflict(f"more than {MOST_BESIDE} processes at once")
+        planned = languages.plan(request, self.body.build.root, self.limits, secrets.token_hex(8))
+        if planned.script is not None:
+            await self.write_file(*planned.script)
+        process = await self.body.line.start(planned.start)
+        execution = Execution(process, request.encoding, request.process_id)
+        if request.process_id is None:
+            self.foreground = execution
+        else:
+            self.beside[request.process_id] = execution
+        self._limit(execution)
+        return execution
+
+    def find(self, process_id: str | None) -> Execution:
+        """The execution that is meant. Raises NotFound."""
+        found = self.foreground if process_id is None else self.beside.get(process_id)
+        if found is None or found.exit is not None:
+            raise NotFound("nothing is running" if process_id is None else f"no {process_id!r}")
+        return found
+
+    async def kill_all(self) -> None:
+        """End every execution, and wait until that is so."""
+        for execution in list(self.executions):
+            if execution.exit is None:
+                execution.process.kill()
+                await execution.process.wait()
+
+    def forget(self, execution: Execution) -> None:
+        """It has ended and its client knows everything about it."""
+        if execution.timer is not None:
+            execution.timer.cancel()
+        if execution is self.foreground:
+            self.foreground = None
+        elif execution.process_id is not None:
+            self.beside.pop(execution.process_id, None)
+
+    def _limit(self, execution: Execution) -> None:
+        def over() -> None:
+            if execution.exit is None:
+                execution.reason = f"it ran for more than {self.limits.seconds:g} s"
+                execution.process.kill()
+
+        loop = asyncio.get_running_loop()
+        execution.timer = loop.call_later(self.limits.seconds, over)
+
+    # -- files
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        await self._file("write", path, data)
+
+    async def read_file(self, path: str) -> bytes:
+        return await self._file("read", path)
+
+    async def list_files(self, path: str) -> tuple[FileEntry, ...]:
+        lines = (await self._file("list", path)).splitlines()
+        try:
+            return tuple(msgspec.json.decode(line, type=FileEntry) for line in lines)
+        except msgspec.MsgspecError as error:
+            raise BadInput(f"the folder cannot be listed: {error}") from None
+
+    async def change_file(self, verb: str, path: str) -> None:
+        await self._file(verb, path)
+
+    async def _file(self, verb: str, path: str, data: bytes = b"") -> bytes:
+        if "\0" in path or not path:
+            raise BadInput(f"not a path: {path!r}")
+        order = Start(call=verb, path=path, cwd=languages.HOME, stdin=verb == "write")
+        process = await self.body.line.start(order)
+        process.follower = True
+        if verb == "write":
+            await process.write(data)
+            process.end_input()
+        held: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        seen = 0
+        while True:
+            ended = process.exit is not None
+            for piece in process.replay.after(seen):
+                held[piece.stream] += piece.data
+                seen = piece.offset
+            if len(held["stdout"]) > MOST_FILE_BYTES:
+                process.kill()
+                raise BadInput(
+                    f"{path} has more than {MOST_FILE_BYTES} bytes",
+                    hint="read it with an execution, e.g. `cat`",
+                )
+            if ended:
+                break
+            process.consumed()
+            await process.changed()
+        if process.exit is None or process.exit.code != 0:
+            number, _, why = held["stderr"].decode("utf-8", "replace").partition(" ")
+            missing = number in ("2", "20")
+            raise (NotFound if missing else BadInput)(why or "the file could not be reached")
+        return bytes(held["stdout"])
+
+    # -- freezing
+
+    async def freeze(self) -> Frozen:
+        """Stop everything inside at one moment, with all it takes to go on from there on disk.
+        Raises CaptureFailed; then it goes on as it was."""
+        self.epoch += 1
+        folder = self.body.build.folder
+        image = folder / f"image-{self.epoch}"
+        files = folder / f"files-{self.epoch}.tar"
+        await self.body.line.quiesce(self.epoch)
+        try:
+            await self.body.box.freeze(image)
+        except BaseException:
+            await self.body.line.resume(self.epoch)
+            raise
+        frozen = Frozen(
+            files=files,
+            image=image,
+            epoch=self.epoch,
+            executions=[each.kept() for each in self.executions if each.exit is None],
+        )
+        try:
+            await asyncio.to_thread(_pack, self.body.build.volume.upper, files)
+        except BaseException as error:
+            await self.thaw()
+            await asyncio.to_thread(frozen.discard)
+            if isinstance(error, HoldfastError | OSError):
+                raise CaptureFailed(f"the sandbox's files could not be kept: {error}") from error
+            raise
+        return frozen
+
+    async def thaw(self) -> None:
+        """Go on after `freeze`."""
+        await self.body.box.thaw()
+        await self.body.line.resume(self.epoch)
+
+
+def _pack(folder: Path, files: Path) -> None:
+    with open(files, "xb") as file:
+        for block in upper.pack(folder):
+            file.write(block)

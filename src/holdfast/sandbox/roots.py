@@ -1,0 +1,157 @@
+"""Roots: what a sandbox sees as its file system before it writes anything.
+
+A root is a folder that stays as it is, plus read-only mounts. The default is a selection of the
+host: its programs and libraries, the interpreter in use, and an `/etc` that says nothing about the
+host. Any other (a folder, a tar, an OCI layout) gets the agent's own interpreter besides.
+"""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.model.errors import BadInput, Unsupported
+from holdfast.sandbox import agent
+from holdfast.sandbox.agent import USER
+
+TOOLS = "/.holdfast"  # where a foreign root has what the agent needs
+_ALIASES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_EMPTY = ("dev", "proc", "sys", "run", "tmp", "root", "opt", "var", "home", "mnt")
+_ETC = {
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nuser:x:{USER}:{USER}:user:/root:/bin/bash\n",
+    "group": f"root:x:0:\nuser:x:{USER}:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "hostname": "sandbox\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "resolv.conf": "",
+}
+# Parts of the host's /etc that programs need and that tell nothing.
+_ETC_MOUNTS = ("/etc/alternatives", "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/mime.types")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the host, read-only inside."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """What to lay a volume over, what to mount, and how the agent is started in it."""
+
+    name: str
+    lower: Path
+    mounts: tuple[Mount, ...]
+    agent: tuple[str, ...]
+    path: str  # PATH inside
+    python: tuple[str, ...]  # how `python` code is run
+    digest: str
+
+
+def default(folder: Path) -> Root:
+    """The selection of the host. `folder` is where the empty skeleton goes."""
+    lower = folder / "lower"
+    mounts = [Mount("/usr", "/usr")]
+    for name in (*_EMPTY, "usr", "etc"):
+        (lower / name).mkdir(parents=True, exist_ok=True)
+    (lower / "tmp").chmod(0o1777)
+    for alias in _ALIASES:
+        host = Path("/", alias)
+        if host.is_symlink():
+            _link(lower / alias, os.readlink(host).lstrip("/"))
+        elif host.is_dir():
+            mounts.append(Mount(f"/{alias}", f"/{alias}"))
+    for name, text in _ETC.items():
+        (lower / "etc" / name).write_text(text)
+    mounts += [Mount(place, place) for place in _ETC_MOUNTS if os.path.exists(place)]
+    prefix = os.path.realpath(sys.base_prefix)
+    if not prefix.startswith("/usr/") and prefix != "/usr":
+        mounts.append(Mount(prefix, prefix))
+    tools = _tools(folder)
+    mounts.append(Mount(str(tools), TOOLS))
+    _mountpoints(lower, mounts)
+    python = f"{prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    if not prefix.startswith("/usr"):
+        path = f"{prefix}/bin:{path}"
+    return Root(
+        name="default",
+        lower=lower,
+        mounts=tuple(mounts),
+        agent=(python, "-I", "-S", f"{TOOLS}/agent.pyc"),
+        path=path,
+        python=(python,),
+        digest=f"host:{sys.version.split()[0]}",
+    )
+
+
+def foreign(name: str, lower: Path, folder: Path, digest: str) -> Root:
+    """A root that is somebody else's: the agent brings its interpreter and libraries along."""
+    if not lower.is_dir():
+        raise BadInput(f"the root {lower} is not a folder")
+    loader = _loader()
+    prefix = os.path.realpath(sys.base_prefix)
+    tools = _tools(folder)
+    for empty in ("usr", "python"):
+        (tools / empty).mkdir(exist_ok=True)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    libraries = f"{TOOLS}/python/lib:{TOOLS}{os.path.dirname(loader)}"
+    start = (
+        f"{TOOLS}{loader}",
+        "--library-path",
+        libraries,
+        f"{TOOLS}/python/bin/python{version}",
+        "-S",
+        f"{TOOLS}/agent.pyc",
+    )
+    mounts = (
+        Mount(str(tools), TOOLS),
+        Mount("/usr", f"{TOOLS}/usr"),
+        Mount(prefix, f"{TOOLS}/python"),
+    )
+    return Root(
+        name=name,
+        lower=lower,
+        mounts=mounts,
+        agent=start,
+        path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        python=("python3",),
+        digest=digest,
+    )
+
+
+def _tools(folder: Path) -> Path:
+    """The agent, compiled for the interpreter that will run it."""
+    tools = folder / "tools"
+    tools.mkdir(parents=True, exist_ok=True)
+    py_compile.compile(str(agent.__file__), str(tools / "agent.pyc"), doraise=True)
+    return tools
+
+
+def _loader() -> str:
+    """The dynamic loader of this machine, below /usr."""
+    for name in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"):
+        real = os.path.realpath(name)
+        if os.path.exists(real) and real.startswith("/usr/"):
+            return real
+    raise Unsupported("roots of one's own need a host with its loader below /usr")
+
+
+def _mountpoints(lower: Path, mounts: list[Mount]) -> None:
+    for mount in mounts:
+        place = lower / mount.target.lstrip("/")
+        if os.path.isdir(mount.source):
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+
+
+def _link(place: Path, target: str) -> None:
+    if not place.is_symlink():
+        place.symlink_to(target)

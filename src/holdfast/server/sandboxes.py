@@ -1,0 +1,237 @@
+"""The ways to a sandbox: WebSockets to create one and to attach to one, and POST /execute."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket
+
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    Denied,
+    HoldfastError,
+    NotFound,
+    Unsupported,
+)
+from holdfast.protocol.sandbox_flow import Fact, encode
+from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, SandboxIdEvent
+from holdfast.protocol.sandbox_requests import LANGUAGES, MAX_FRAME, parse_create
+from holdfast.sandbox.execution import Execution
+from holdfast.sandbox.fleet import Fleet
+from holdfast.sandbox.keeping import Kept
+from holdfast.sandbox.live import LiveSandbox
+from holdfast.server.connection import Connection
+from holdfast.server.guard import SANDBOX_PROTOCOL, offered
+
+PROTOCOL = "holdfast.v1"
+FIRST_FRAME_SECONDS = 30.0
+
+
+class Sandboxes:
+    """Routes that lead to a fleet; without one, they say why there is none."""
+
+    def __init__(self, fleet: Fleet | None, why_not: HoldfastError | None = None) -> None:
+        self.fleet = fleet
+        self._why_not = why_not or Unsupported("this server has no engine for sandboxes")
+
+    async def create(self, socket: WebSocket) -> None:
+        await accept(socket)
+        connection = Connection(socket, self._any_fleet())
+        try:
+            frame = await first_frame(socket)
+            if frame is None:
+                return
+            await connection.tell(Fact.CREATE_BEGUN)
+            try:
+                if self.fleet is None:
+                    raise self._why_not
+                sandbox, token = await self.fleet.create(parse_create(frame))
+            except HoldfastError as error:
+                await connection.tell(Fact.CREATE_FAILED, str(error), error=error)
+                return
+            connection.hold(sandbox)
+            identity = SandboxIdEvent(
+                event="sandbox_id", sandbox_id=sandbox.identity, sandbox_token=token
+            )
+            await connection.tell(Fact.CREATED, identity=identity)
+            await connection.serve()
+        finally:
+            connection.let_go()
+
+    async def attach(self, socket: WebSocket) -> None:
+        token = sandbox_token(socket)
+        if token is None:
+            await socket.close(1008, "sandbox token needed")  # before accepting: a 403
+            return
+        await accept(socket)
+        connection = Connection(socket, self._any_fleet())
+        try:
+            if await self._open(connection, socket.path_params["id"], token):
+                await connection.serve()
+        finally:
+            connection.let_go()
+
+    async def _open(self, connection: Connection, identity: str, token: str) -> bool:
+        """Go back to a sandbox; whether that was possible."""
+        if self.fleet is None:
+            await connection.tell(Fact.NOT_FOUND, str(self._why_not))
+            return False
+        found: LiveSandbox | Kept
+        try:
+            found = await self.fleet.find(identity, token)
+        except NotFound:
+            await connection.tell(Fact.NOT_FOUND)
+            return False
+        except Denied as error:
+            await connection.tell(Fact.DENIED, error=error)
+            return False
+        except Conflict:
+            await connection.tell(Fact.IN_USE)
+            return False
+        except HoldfastError as error:
+            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
+            return False
+        if isinstance(found, LiveSandbox):
+            connection.hold(found)
+            await connection.tell(Fact.ATTACHED)
+            connection.expect_reconnect(found)
+            return True
+        return await self._restore(self.fleet, connection, identity, found)
+
+    async def _restore(
+        self, fleet: Fleet, connection: Connection, identity: str, kept: Kept
+    ) -> bool:
+        try:
+            fleet.check(kept)  # before RESTORING is said: some clients hang on an error after it
+            await connection.tell(Fact.RESTORE_BEGUN)
+            sandbox = await fleet.restore(identity, kept)
+        except HoldfastError as error:
+            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
+            return False
+        connection.hold(sandbox)
+        await connection.tell(Fact.RESTORED)
+        await connection.catch_up(sandbox)
+        return True
+
+    def _any_fleet(self) -> Fleet:
+        # A connection without a fleet never comes so far as to use it.
+        return self.fleet  # type: ignore[return-value]
+
+    # -- one execution over HTTP
+
+    async def execute(self, request: Request) -> Response:
+        language = request.query_params.get("language", "python")
+        if language not in LANGUAGES:
+            raise BadInput(
+                f"unsupported language: {language[:100]!r}", hint=f"one of {', '.join(LANGUAGES)}"
+            )
+        code = await body_text(request)
+        if self.fleet is None:
+            raise self._why_not
+        fleet = self.fleet
+        sandbox, _ = await fleet.create(CreateRequest())
+        try:
+            asked = ExecuteRequest(language=language, code=code, stdin=False)
+            execution = await sandbox.execute(asked)
+        except BaseException:
+            await fleet.kill(sandbox, _nobody)
+            raise
+        as_events = "application/x-ndjson" in request.headers.get("accept", "")
+        stream = lines(execution) if as_events else text(execution)
+        return StreamingResponse(
+            ending(stream, fleet, sandbox),
+            media_type="application/x-ndjson" if as_events else "text/plain; charset=utf-8",
+        )
+
+
+async def accept(socket: WebSocket) -> None:
+    """Accept with our subprotocol where it was offered, and with none otherwise."""
+    chosen = PROTOCOL if PROTOCOL in socket.scope.get("subprotocols", ()) else None
+    await socket.accept(subprotocol=chosen)
+
+
+async def first_frame(socket: WebSocket) -> str | bytes | None:
+    """What the sandbox is to be like; None when the client went away or said nothing."""
+    try:
+        async with asyncio.timeout(FIRST_FRAME_SECONDS):
+            message = await socket.receive()
+    except TimeoutError:
+        with contextlib.suppress(RuntimeError):
+            await socket.close(1008, "no first frame")
+        return None
+    if message["type"] == "websocket.disconnect":
+        return None
+    text = message.get("text")
+    return text if isinstance(text, str) else bytes(message.get("bytes") or b"")
+
+
+def sandbox_token(socket: WebSocket) -> str | None:
+    """The token of a sandbox: in the query, a subprotocol, or as the bearer."""
+    given = socket.query_params.get("sandbox_token")
+    if given:
+        return given
+    for protocol in offered(socket.scope):
+        if protocol.startswith(SANDBOX_PROTOCOL):
+            return protocol.removeprefix(SANDBOX_PROTOCOL)
+    scheme, _, bearer = socket.headers.get("authorization", "").partition(" ")
+    return bearer.strip() if scheme.lower() == "bearer" and bearer.strip() else None
+
+
+async def body_text(request: Request) -> str:
+    body = b""
+    async for block in request.stream():
+        body += block
+        if len(body) > MAX_FRAME:
+            raise BadInput(f"the code is longer than {MAX_FRAME} bytes")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise BadInput("the code is not UTF-8") from None
+
+
+async def text(execution: Execution) -> AsyncIterator[bytes]:
+    async for event in output(execution):
+        yield event[0]
+
+
+async def lines(execution: Execution) -> AsyncIterator[bytes]:
+    async for _, line in output(execution):
+        yield line
+    yield encode(execution.exit_event()) + b"\n"
+
+
+async def output(execution: Execution) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Output as it comes: the bytes themselves, and the event that tells them."""
+    process = execution.process
+    process.follower = True
+    while True:
+        ended = process.exit is not None
+        for piece in execution.pieces():
+            yield piece.data, encode(execution.event(piece)) + b"\n"
+            execution.sent = piece.offset
+        process.consumed()
+        if ended:
+            return
+        if execution.sent >= process.replay.end and process.exit is None:
+            await process.changed()
+
+
+async def ending(
+    stream: AsyncIterator[bytes], fleet: Fleet, sandbox: LiveSandbox
+) -> AsyncIterator[bytes]:
+    """The stream, and the end of its sandbox, whether it was read to the end or not."""
+    try:
+        async for block in stream:
+            sandbox.touch()
+            yield block
+    finally:
+        await asyncio.shield(fleet.kill(sandbox, _nobody))
+
+
+async def _nobody(fact: Fact) -> None:
+    """Nobody waits for statuses here."""

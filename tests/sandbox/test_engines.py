@@ -1,0 +1,22 @@
+"""Both engines, for real, through the one suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.engines.gvisor import GvisorEngine
+from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.testing.engines import EngineSuite
+
+
+class TestProcess(EngineSuite):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return ProcessEngine()
+
+
+class TestGvisor(EngineSuite):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return GvisorEngine()
