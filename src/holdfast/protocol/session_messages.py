@@ -135,6 +135,42 @@ class RestoredMessage(Message, frozen=True, kw_only=True):
     items: tuple[ItemReport, ...] = ()
 
 
+class CompleteMessage(Message, frozen=True, kw_only=True):
+    """What could the name at the end of this text be?"""
+
+    request_id: int
+    text: str
+
+
+class CompletedMessage(Message, frozen=True, kw_only=True):
+    """Names that could follow, each with what was there already."""
+
+    request_id: int
+    matches: tuple[str, ...] = ()
+
+
+class InspectMessage(Message, frozen=True, kw_only=True):
+    """Which variables are there?"""
+
+    request_id: int
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One variable, as a person would like to see it."""
+
+    name: str
+    type_name: str
+    size_bytes: int = 0
+    summary: str = ""
+
+
+class InspectedMessage(Message, frozen=True, kw_only=True):
+    """The variables, in the order in which they came."""
+
+    request_id: int
+    variables: tuple[Variable, ...] = ()
+
+
 class ShutdownMessage(Message, frozen=True, kw_only=True):
     """End the worker."""
 
@@ -145,6 +181,8 @@ HostMessage = (
     | CheckpointMessage
     | PartMessage
     | RestoreMessage
+    | CompleteMessage
+    | InspectMessage
     | ShutdownMessage
 )
 WorkerMessage = (
@@ -154,6 +192,8 @@ WorkerMessage = (
     | PartMessage
     | CheckpointCreatedMessage
     | RestoredMessage
+    | CompletedMessage
+    | InspectedMessage
     | ErrorMessage
 )
 

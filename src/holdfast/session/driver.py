@@ -11,14 +11,20 @@ from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, UsageE
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import (
     CheckpointMessage,
+    CompletedMessage,
+    CompleteMessage,
     ExecuteMessage,
     InputMessage,
     InputResponseMessage,
+    InspectedMessage,
+    InspectMessage,
     RestoredMessage,
     RestoreMessage,
     ResultMessage,
     ShutdownMessage,
     Stream,
+    Variable,
+    WorkerMessage,
 )
 from holdfast.session import checks, work
 from holdfast.session.execution import Execution
@@ -32,6 +38,7 @@ from holdfast.session.workers import Workers
 _T = TypeVar("_T")
 Answer = Callable[[str], Awaitable[str | None] | str | None]
 
+LOOK_TIMEOUT = 5.0  # for a look into the namespace
 SHUTDOWN_TIMEOUT = 2.0
 GRACE = 5.0  # how long an interrupted cell may take to stop before its worker is ended
 
@@ -320,6 +327,27 @@ class Driver:
         )
         conversation = work.restore(worker, message, parts)
         return await self._within(worker, message.request_id, "restore", timeout, conversation)
+
+    async def complete(self, text: str) -> tuple[str, ...]:
+        """What the name at the end of a text could be; nothing when the worker does not know."""
+        worker = self._asked()
+        asked = CompleteMessage(request_id=self._request(), text=text)
+        found = await self._look(worker, asked)
+        return found.matches if isinstance(found, CompletedMessage) else ()
+
+    async def variables(self) -> tuple[Variable, ...]:
+        """The variables that are there. Raises CaptureFailed when they cannot be looked at."""
+        worker = self._asked()
+        found = await self._look(worker, InspectMessage(request_id=self._request()))
+        if not isinstance(found, InspectedMessage):
+            raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
+        return found.variables
+
+    async def _look(
+        self, worker: WorkerProcess, asked: CompleteMessage | InspectMessage
+    ) -> WorkerMessage | None:
+        conversation = work.look(worker, asked)
+        return await self._within(worker, asked.request_id, "look", LOOK_TIMEOUT, conversation)
 
     async def _within(
         self,

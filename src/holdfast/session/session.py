@@ -14,6 +14,7 @@ from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import BadInput, HoldfastError, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
+from holdfast.protocol.session_messages import Variable
 from holdfast.session import checks
 from holdfast.session.autosave import Automatic
 from holdfast.session.checkpoints import Reference, SessionCheckpoint
@@ -335,6 +336,27 @@ class Session:
         return await forked._begin_at_head()
 
     # -- looking -------------------------------------------------------------------------
+
+    async def complete(self, text: str) -> tuple[str, ...]:
+        """What the name at the end of a text could be: `np.ar` may give `np.array`.
+
+        Nothing while a cell runs. Properties are not asked for their values.
+        """
+        checks.text("the text to complete", text)
+        self._driver.worker()
+        if self._driver.lock.locked():
+            return ()
+        async with self._driver.lock:
+            try:
+                return await self._driver.complete(text)
+            except HoldfastError:
+                return ()  # whoever types goes on typing
+
+    async def variables(self) -> tuple[Variable, ...]:
+        """The variables that are there now, in the order in which they came."""
+        self._driver.worker()
+        async with self._driver.lock:
+            return await self._driver.variables()
 
     async def list(self, limit: int | None = None) -> list[Checkpoint]:
         """This session's checkpoints, newest first."""

@@ -15,7 +15,9 @@ from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
     CheckpointCreatedMessage,
     CheckpointMessage,
+    CompleteMessage,
     ErrorMessage,
+    InspectMessage,
     PartMessage,
     RestoredMessage,
     RestoreMessage,
@@ -124,6 +126,14 @@ async def restore(
         message = await _reply(worker, request, HoldfastError)
         if message is None or isinstance(message, RestoredMessage):
             return message
+
+
+async def look(
+    worker: WorkerProcess, asked: CompleteMessage | InspectMessage
+) -> WorkerMessage | None:
+    """The answer to a question about the namespace; None when the worker ended over it."""
+    worker.send(asked)
+    return await _reply(worker, asked.request_id, HoldfastError)
 
 
 async def _reply(

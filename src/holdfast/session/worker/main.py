@@ -16,7 +16,12 @@ import msgspec
 from holdfast.protocol.session_messages import (
     CheckpointCreatedMessage,
     CheckpointMessage,
+    CompletedMessage,
+    CompleteMessage,
     ExecuteMessage,
+    InspectedMessage,
+    InspectMessage,
+    Message,
     ReadyMessage,
     RestoredMessage,
     RestoreMessage,
@@ -71,6 +76,8 @@ class Worker:
                     self._checkpoint(message)
                 case RestoreMessage():
                     self._restore(message)
+                case CompleteMessage() | InspectMessage():
+                    self._look(message)
                 case None | ShutdownMessage():
                     return
                 case _:
@@ -152,6 +159,25 @@ class Worker:
         self._end_if_forked()
         self._runner.count = restore.environment.execution_count
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
+
+    def _look(self, message: CompleteMessage | InspectMessage) -> None:
+        from holdfast.session.worker import inspection
+
+        request = message.request_id
+        try:
+            with self._interrupts.working(request):
+                answer: Message
+                if isinstance(message, CompleteMessage):
+                    matches = inspection.completions(self._namespace, message.text)
+                    answer = CompletedMessage(request_id=request, matches=matches)
+                else:
+                    found = inspection.variables(self._namespace)
+                    answer = InspectedMessage(request_id=request, variables=found)
+        except BaseException as error:  # noqa: BLE001  # reported; nothing was changed
+            self._fail(request, error)
+            return
+        self._end_if_forked()
+        self._channel.send(answer)
 
     def _fail(self, request_id: int, error: BaseException) -> None:
         self._end_if_forked()
