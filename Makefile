@@ -27,6 +27,7 @@ setup: ## make .venv with locked packages and install the engines this machine a
 
 setup-test: ## the same with everything the tests need; as root, missing engines are an error
 	@scripts/setup-python test
+	@scripts/setup-pythons
 	@scripts/setup-node
 	@scripts/setup-engines --tests
 

@@ -433,6 +433,44 @@ async def test_secrets_are_left_out_and_reported(session: Session, store, monkey
     ]
 
 
+async def test_secrets_in_every_kind_of_container(session: Session, store) -> None:
+    await run(
+        session,
+        "import collections, dataclasses, functools\n"
+        "ordered = collections.OrderedDict(user='me', password='leak-1')\n"
+        "Login = collections.namedtuple('Login', 'user password')\n"
+        "login = Login('me', 'leak-2')\n"
+        "def keep(api_key):\n    return lambda: api_key\n"
+        "closure = keep('leak-3')\n"
+        "@dataclasses.dataclass(slots=True)\nclass Account:\n    user: str\n    token: str\n"
+        "account = Account('me', 'leak-4')\n"
+        "partial = functools.partial(print, password='leak-5')\n"
+        "held = [{'nested': [collections.defaultdict(str, secret='leak-6')]}]\n"
+        "lazy = (lambda password='leak-7': password)\n"
+        "rows = [{'user': str(i), 'password': f'leak-8-{i}'} for i in range(5000)]",
+    )
+    cp = await session.checkpoint()
+    kept = b"".join(
+        store.read(cp.id, part.name)
+        if part.split != "structure"
+        else repr(store.value(cp.id, part.name)).encode()
+        for part in store.show(cp.id).parts
+    )
+    for number in range(1, 9):
+        assert f"leak-{number}".encode() not in kept, number
+    for name in ("ordered", "login", "closure", "account", "partial", "held", "lazy", "rows"):
+        assert "secret" in cp.report[name].reason, name
+    given = {"password": "again", "api_key": "again", "token": "again", "secret": "again"}
+    await session.restore(cp, secrets=given)
+    assert await run(
+        session,
+        "[ordered['password'], login.password, closure(), account.token, partial.keywords,"
+        " held[0]['nested'][0]['secret'], lazy(), rows[4999]]",
+    ) == ["again"] * 4 + [{"password": "again"}] + ["again"] * 2 + [
+        {"user": "4999", "password": "again"}
+    ]
+
+
 @pytest.mark.parametrize("name", ["tokenizer", "keys", "monkey", "passwords_seen"])
 async def test_ordinary_names_are_kept(session: Session, name: str) -> None:
     report = await round_trip(session, f"{name} = 'ordinary text'")

@@ -80,6 +80,28 @@ def test_redacting_keeps_lines_and_meaning() -> None:
     assert redact(found)[0] == found
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password = f'hunter2{n}'",
+        "password = 'hunter2' + tail",
+        "token = 'hunter2'.encode()",
+        "user, password = 'me', 'hunter2'",
+        "ok = password == 'hunter2'",
+        "secret = x or 'hunter2' if y else z",
+        "x = 1  # AKIA" + "HUNTER2" + "A" * 16,
+        "url = f'https://{host}/?key=sk-hunter2" + "a1B2" * 8 + "'",
+    ],
+)
+def test_redacting_what_is_put_together(line: str) -> None:
+    text = f"def f(n, x, y, z, tail, host):\n    {line}\n"
+    found, notes = redact(text)
+    assert "hunter2" not in found.lower()
+    assert [at for at, _ in notes] == [2]
+    assert found.count("\n") == 2
+    ast.parse(found)
+
+
 class Color(enum.Enum):
     RED = 1
 

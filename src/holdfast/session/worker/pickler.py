@@ -71,11 +71,13 @@ class Output:
         self._pieces: list[bytes] = []
         # An array's memory is not text; looking for secrets in gigabytes of it takes seconds.
         self.raw: dict[int, bytes] = {}
+        self.alarming = False  # whether the pickler itself has seen what may be a secret
 
     def write(self, data: Any, /) -> int:
-        self.grow(len(data))
+        size = len(data) if type(data) is bytes else memoryview(data).nbytes
+        self.grow(size)
         self._pieces.append(data if type(data) is bytes else bytes(data))
-        return len(data)
+        return size
 
     def grow(self, size: int) -> None:
         """Count bytes before they are copied. Raises TooLarge."""
@@ -91,7 +93,9 @@ class Output:
 
     def suspect(self) -> bool:
         """Whether there may be a secret in it."""
-        return any(suspect(piece) for piece in self._pieces if id(piece) not in self.raw)
+        return self.alarming or any(
+            suspect(piece) for piece in self._pieces if id(piece) not in self.raw
+        )
 
 
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -127,6 +131,9 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def plain(self, obj: Any) -> Reduction:
         kind = type(obj)
+        if issubclass(kind, tuple):
+            fields = getattr(kind, "_fields", ())
+            self._fields(zip(fields, obj, strict=False) if type(fields) is tuple else ())
         reducer = self.dispatch_table.get(kind)
         try:
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
@@ -185,7 +192,12 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return tuple(place)
 
     def enclosed(self, function: FunctionType) -> None:
-        """Only the pickler that looks for secrets needs to know."""
+        code = function.__code__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        self._fields(zip(names, defaults, strict=True))
+        self._fields((name, _contents(cell)) for name, cell in cells)
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         self._output.grow(size)
@@ -200,6 +212,11 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._output.check(size)
 
     # -- underneath ----------------------------------------------------------------------
+
+    def _fields(self, pairs: Any) -> None:
+        """Values whose names the pickle may not tell; a secret asks for a second look."""
+        if any(secret(name, value) for name, value in pairs):
+            self._output.alarming = True
 
     def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         """Whether a buffer stays in the pickle; a large one is kept beside it."""
@@ -249,23 +266,13 @@ class ReferencePickler(RecordPickler):
                 self.found.secrets.append(name)
                 return ("secret", name)
         elif issubclass(kind, dict):
-            self._hide(dict.items(obj))
-        elif issubclass(kind, tuple) and kind is not tuple:
-            fields = getattr(kind, "_fields", ())
-            self._hide(zip(fields, obj, strict=False) if type(fields) is tuple else ())
+            self._fields(dict.items(obj))
         return None
 
-    def enclosed(self, function: FunctionType) -> None:
+    def _fields(self, pairs: Any) -> None:
         if not self._searching:
+            super()._fields(pairs)
             return
-        code = function.__code__
-        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-        self._hide((name, _contents(cell)) for name, cell in cells)
-        defaults = function.__defaults__ or ()
-        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-        self._hide(zip(names, defaults, strict=True))
-
-    def _hide(self, pairs: Any) -> None:
         for key, value in pairs:
             if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:
                 continue

@@ -25,7 +25,7 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Site
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.kinds.arrays import location
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.missing import missing_class
 from holdfast.session.worker.objects import Objects, own_records
@@ -112,7 +112,7 @@ class Restore:
         for label, made in self._objects.made.items():
             self._labels.adopt_object(id(made), label)
         for array, label in self._memory:
-            self._labels.adopt_memory(address(array), array.nbytes, label)
+            self._labels.adopt_memory(location(array), array.nbytes, label)
         return tuple(self._items.values())
 
     # -- for records (unpickler.py) ------------------------------------------------------

@@ -19,6 +19,7 @@ _IN_TEXT = tuple(
     )
     for literal, pattern in FORMATS
 )
+_IN_LINE = tuple(re.compile(p.pattern.decode() + r"[A-Za-z0-9_-]*") for _, p in FORMATS)
 _ASSIGNED = re.compile(
     r"""([A-Za-z][\w-]*)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
 )
@@ -70,11 +71,7 @@ def redact(text: str) -> tuple[str, list[tuple[int, str]]]:
         tree = ast.parse(text)
     except SyntaxError:
         return text, []
-    found: dict[tuple[int, int], tuple[ast.expr, str]] = {}
-    for node in ast.walk(tree):
-        for name, value in _named(node):
-            if isinstance(value, ast.Constant) and secret(name, value.value):
-                found[value.lineno, value.col_offset] = (value, name)
+    found = _secret_literals(tree)
     lines = text.encode().split(b"\n")
     notes: list[tuple[int, str]] = []
     for (line, column), (node, name) in sorted(found.items(), key=lambda entry: entry[0])[::-1]:
@@ -90,14 +87,68 @@ def redact(text: str) -> tuple[str, list[tuple[int, str]]]:
         else:
             lines[line - 1] = lines[line - 1][:column] + marker + tail
         notes.append((line, name))
-    return b"\n".join(lines).decode(), notes[::-1]
+    rest = b"\n".join(lines).decode()
+    for pattern in _IN_LINE:  # comments
+        notes += [
+            (rest.count("\n", 0, match.start()) + 1, "key") for match in pattern.finditer(rest)
+        ]
+        rest = pattern.sub("<secret>", rest)
+    return rest, sorted(notes)
+
+
+def _secret_literals(tree: ast.Module) -> dict[tuple[int, int], tuple[ast.expr, str]]:
+    """The literals that look like secrets, by where they stand, and the names they go under."""
+    found: dict[tuple[int, int], tuple[ast.expr, str]] = {}
+    # The pieces of an f-string are no literals that could be replaced by themselves.
+    pieces = {
+        id(piece)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for piece in node.values
+    }
+    for node in ast.walk(tree):
+        if id(node) in pieces:
+            continue
+        for name, value in _named(node):
+            for literal in _literals(value):
+                if secret(name, _text(literal)):
+                    found[literal.lineno, literal.col_offset] = (literal, name)
+    return found
+
+
+def _literals(value: ast.expr) -> list[ast.Constant | ast.JoinedStr]:
+    """The texts that an expression is put together from."""
+    match value:
+        case ast.Constant() | ast.JoinedStr():
+            return [value]
+        case ast.BinOp():
+            return [*_literals(value.left), *_literals(value.right)]
+        case ast.IfExp():
+            return [*_literals(value.body), *_literals(value.orelse)]
+        case ast.BoolOp():
+            return [literal for each in value.values for literal in _literals(each)]
+        case ast.Call(func=ast.Attribute(value=ast.Constant() | ast.JoinedStr() as literal)):
+            return [literal]  # "...".encode()
+    return []
+
+
+def _text(literal: ast.Constant | ast.JoinedStr) -> object:
+    if isinstance(literal, ast.Constant):
+        return literal.value
+    pieces = [piece.value for piece in literal.values if isinstance(piece, ast.Constant)]
+    return "".join(piece for piece in pieces if isinstance(piece, str))
 
 
 def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
     """Expressions of a node together with the name they go under; `key` when there is none."""
     match node:
+        case ast.Assign(targets=[ast.Tuple() as names], value=ast.Tuple() as values):
+            return list(zip(map(_name, names.elts), values.elts, strict=False))
         case ast.Assign():
             return [(_name(target), node.value) for target in node.targets]
+        case ast.Compare():
+            name = _name(node.left)
+            return [(name, value) for value in node.comparators]
         case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
             return [(_name(node.target), node.value)]
         case ast.keyword():
@@ -117,8 +168,8 @@ def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
                 if value is not None
             ]
             return [(name.arg, value) for name, value in pairs]
-        case ast.Constant():
-            return [("key", node)] if secret_value(node.value) else []
+        case ast.Constant() | ast.JoinedStr():
+            return [("key", node)] if secret_value(_text(node)) else []
     return []
 
 

@@ -10,6 +10,8 @@ from holdfast.session.worker.kinds.memory import address
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
 
 LARGE = 1 << 20  # memory of this size is kept beside the record
+# Libraries that hand out arrays over memory which nobody else writes to.
+_PRIVATE = {"numpy", "pandas", "pyarrow", "scipy", "sklearn"}
 _PLAIN = "biufcmM"  # kinds of items whose bytes say all
 
 
@@ -48,12 +50,20 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
     return made
 
 
+def location(obj: Any) -> int:
+    """The address of an array's memory."""
+    found: int = obj.__array_interface__["data"][0]
+    return found
+
+
 def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
     """A view goes together with what owns its memory, so that it stays a view."""
     kind, root = type(obj), obj
     while type(root.base) is kind:
         root = root.base
     owner = root.base
+    if type(owner) is memoryview:
+        owner = owner.obj  # `numpy.frombuffer` holds it so
     if type(owner) in (bytes, bytearray) and not root.dtype.hasobject:
         return _view(obj, owner, address(owner))
     if owner is not None and root.flags.writeable and _shows(owner):
@@ -63,18 +73,18 @@ def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
     if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
         recorder.note("a view of an array comes back as a copy")
         return _owner(recorder, obj)
-    return _view(obj, root, root.__array_interface__["data"][0])
+    return _view(obj, root, location(root))
 
 
 def _view(obj: Any, owner: Any, address: int) -> Reduction:
-    offset = obj.__array_interface__["data"][0] - address
+    offset = location(obj) - address
     place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
     return view, (owner, *place)
 
 
 def _shows(owner: Any) -> bool:
     """Whether somebody else may see what is written to the memory of this object."""
-    return type(owner).__module__.partition(".")[0] not in ("numpy", "pandas", "pyarrow")
+    return type(owner).__module__.partition(".")[0] not in _PRIVATE
 
 
 def _owner(recorder: Recorder, obj: Any) -> Reduction:
@@ -83,7 +93,8 @@ def _owner(recorder: Recorder, obj: Any) -> Reduction:
     whole = flags.c_contiguous or flags.f_contiguous
     if obj.nbytes >= LARGE and whole and obj.dtype.kind in _PLAIN and obj.dtype.names is None:
         order = "C" if flags.c_contiguous else "F"
-        label = recorder.buffer(obj.__array_interface__["data"][0], obj.nbytes, obj)
+        bare = obj.view("i8") if obj.dtype.kind in "mM" else obj  # times have no buffers
+        label = recorder.buffer(location(obj), obj.nbytes, bare)
         made: Reduction = (array, (Memory(label), obj.shape, obj.dtype, order))
     else:
         # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and then

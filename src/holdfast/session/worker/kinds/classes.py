@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 from typing import Any
 
@@ -20,6 +21,20 @@ def member(outer: type, path: str) -> Any:  # `Any`: a class of whatever metacla
     for name in path.split("."):
         found = attributes_of(found)[name]
     return found
+
+
+def named_tuple(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...], module: str) -> Any:
+    """What `collections.namedtuple` makes."""
+    return collections.namedtuple(name, fields, defaults=defaults, module=module)
+
+
+def _is_named_tuple(obj: Any) -> bool:
+    """Whether the factory made this class, and nobody has added to it since."""
+    own = attributes_of(obj)
+    if obj.__bases__ != (tuple,) or not {"_fields", "_make", "_field_defaults"} <= own.keys():
+        return False
+    plain = collections.namedtuple("plain", own["_fields"])  # type: ignore[misc, arg-type]
+    return own.keys() - {"__slotnames__"} <= attributes_of(plain).keys()  # made by `copyreg`
 
 
 def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
@@ -45,6 +60,10 @@ def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
     if at is None:
         recorder.local(obj)
         return reduced
+    if _is_named_tuple(obj):
+        # Its methods have no source, and bytecode stays with its version of Python.
+        defaults = tuple(obj._field_defaults.values())
+        return named_tuple, (obj.__name__, obj._fields, defaults, obj.__module__)
     # cloudpickle would take a class of the same origin that still lives in the process, with
     # whatever was done to it since. Records that share a class share it by label.
     arguments = list(reduced[1])
