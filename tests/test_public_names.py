@@ -29,6 +29,7 @@ NAMES = {
     "Problem",
     "Report",
     "Session",
+    "SessionPool",
     "StateManager",
     "StorageFull",
     "Store",

@@ -33,6 +33,7 @@ _PLACES = {
     "Unsupported": "holdfast.model.errors",
     "UsageError": "holdfast.model.errors",
     "Session": "holdfast.session",
+    "SessionPool": "holdfast.session",
     "AsyncStateManager": "holdfast.state",
     "StateManager": "holdfast.state",
     "Lease": "holdfast.store.leases",
@@ -63,6 +64,7 @@ __all__ = [
     "Problem",
     "Report",
     "Session",
+    "SessionPool",
     "StateManager",
     "StorageFull",
     "Store",
@@ -94,7 +96,7 @@ if TYPE_CHECKING:
     from holdfast.model.owner import Owner
     from holdfast.model.report import Item, Problem, Report, Verification
     from holdfast.model.subject import Subject
-    from holdfast.session import Session
+    from holdfast.session import Session, SessionPool
     from holdfast.state import AsyncStateManager, StateManager
     from holdfast.store import Store, open_store
     from holdfast.store.leases import Lease

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from holdfast import sync
-from holdfast.model.errors import NotFound
-from holdfast.session import Session
+from holdfast.model.errors import NotFound, UsageError
+from holdfast.session import CellFailed, Session, SessionPool
 from holdfast.store import open_store
 
 
@@ -61,13 +61,56 @@ def test_output_is_drained_between_calls() -> None:
         assert session.execute("done.is_set()").value is True
 
 
-def test_every_public_member_is_there_with_its_signature() -> None:
-    for name, member in vars(Session).items():
+@pytest.mark.parametrize(
+    ("source", "twin"), [(Session, sync.Session), (SessionPool, sync.SessionPool)]
+)
+def test_every_public_member_is_there_with_its_signature(source, twin) -> None:
+    for name, member in vars(source).items():
         if name.startswith("_"):
             continue
-        assert hasattr(sync.Session, name) or isinstance(member, property), name
+        assert hasattr(twin, name) or isinstance(member, property), name
         if inspect.isfunction(member):
-            assert inspect.signature(getattr(sync.Session, name)) == inspect.signature(member)
+            assert inspect.signature(getattr(twin, name)) == inspect.signature(member)
+
+
+def test_a_transaction() -> None:
+    with sync.Session(store="memory://") as session:
+        session.execute("x = 1")
+        with pytest.raises(CellFailed), session.transaction() as transaction:
+            session.execute("x = 2\n1 / 0")
+        assert transaction.rolled_back
+        assert session.execute("x").value == 1
+        with session.transaction():
+            session.execute("x = 3")
+        assert session.execute("x").value == 3
+
+
+def test_a_pool() -> None:
+    with sync.SessionPool(min_idle=1, max_sessions=2, warmup="y = 5", store="memory://") as pool:
+        session = pool.acquire("one")
+        assert isinstance(session, sync.Session)
+        assert session.execute("y").value == 5
+        with pool.session() as other:
+            assert isinstance(other, sync.Session)
+            assert other.execute("y + 1").value == 6
+        assert pool.in_use == 1
+        pool.release(session)
+        assert not session.alive
+
+
+def test_a_callback_that_would_wait_for_ever() -> None:
+    with sync.Session(store="memory://") as session:
+        caught = []
+
+        def answer(prompt: str) -> str:
+            try:
+                session.execute("1")
+            except UsageError as error:
+                caught.append(error)
+            return "answered"
+
+        assert session.execute("input()", on_input=answer).value == "answered"
+        assert "callbacks" in str(caught[0])
 
 
 def test_a_dead_worker() -> None:
@@ -84,8 +127,6 @@ def test_a_dead_worker() -> None:
 
 
 def test_checking_and_showing() -> None:
-    from holdfast.session import CellFailed
-
     with sync.Session(name="plain", store="memory://") as session:
         assert repr(session) == f"<Session session/plain running pid {session.pid}>"
         assert session.execute("  1\n  2", check=True).value == 2

@@ -175,6 +175,38 @@ class ShutdownMessage(Message, frozen=True, kw_only=True):
     """End the worker."""
 
 
+class WarmMessage(Message, frozen=True, kw_only=True):
+    """A template runs this before it is forked, as cell 0 of every session."""
+
+    code: str = ""
+
+
+class WarmedMessage(Message, frozen=True, kw_only=True):
+    """The template can be forked, or its warm-up failed."""
+
+    error: ErrorMessage | None = None
+
+
+class ForkMessage(Message, frozen=True, kw_only=True):
+    """Fork a worker. The files control, page, stdout and stderr travel with the message."""
+
+    request_id: int
+
+
+class ForkedMessage(Message, frozen=True, kw_only=True):
+    """There is a worker; a pidfd of it travels with the message."""
+
+    request_id: int
+    pid: int
+
+
+class ExitedMessage(Message, frozen=True, kw_only=True):
+    """A worker has ended: its exit code, or the negative number of a signal."""
+
+    pid: int
+    code: int
+
+
 HostMessage = (
     ExecuteMessage
     | InputResponseMessage
@@ -196,10 +228,17 @@ WorkerMessage = (
     | InspectedMessage
     | ErrorMessage
 )
+TemplateRequest = WarmMessage | ForkMessage | ShutdownMessage
+TemplateReply = WarmedMessage | ForkedMessage | ExitedMessage
 
 _encoder = msgspec.msgpack.Encoder()
 _host: msgspec.msgpack.Decoder[HostMessage] = msgspec.msgpack.Decoder(HostMessage)
 _worker: msgspec.msgpack.Decoder[WorkerMessage] = msgspec.msgpack.Decoder(WorkerMessage)
+
+_template_request: msgspec.msgpack.Decoder[TemplateRequest] = msgspec.msgpack.Decoder(
+    TemplateRequest
+)
+_template_reply: msgspec.msgpack.Decoder[TemplateReply] = msgspec.msgpack.Decoder(TemplateReply)
 
 
 def frame(message: Message) -> bytes:
@@ -221,3 +260,19 @@ def decode_worker(payload: bytes) -> WorkerMessage:
         return _worker.decode(payload)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"not a message of a worker: {error}") from None
+
+
+def decode_template_request(payload: bytes) -> TemplateRequest:
+    """What a template reads. Raises Corrupt."""
+    try:
+        return _template_request.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a message for a template: {error}") from None
+
+
+def decode_template_reply(payload: bytes) -> TemplateReply:
+    """What a host reads of a template. Raises Corrupt."""
+    try:
+        return _template_reply.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a message of a template: {error}") from None

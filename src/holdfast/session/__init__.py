@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.session.checkpoints import SessionCheckpoint as SessionCheckpoint
     from holdfast.session.errors import CellFailed as CellFailed
     from holdfast.session.errors import WorkerDied as WorkerDied
+    from holdfast.session.pool import SessionPool as SessionPool
     from holdfast.session.result import ErrorInfo as ErrorInfo
     from holdfast.session.result import Repr as Repr
     from holdfast.session.result import Result as Result
@@ -24,6 +25,7 @@ _WHERE = {
     "Result": "result",
     "Session": "session",
     "SessionCheckpoint": "checkpoints",
+    "SessionPool": "pool",
     "WorkerDied": "errors",
 }
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Result",
     "Session",
     "SessionCheckpoint",
+    "SessionPool",
     "WorkerDied",
 ]
 

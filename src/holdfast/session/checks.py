@@ -60,6 +60,13 @@ def size(what: str, value: object) -> int | None:
     return value
 
 
+def count(what: str, value: object, least: int) -> int:
+    """A number of things. Raises BadInput."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadInput(f"{what} is {value!r}, not a number of {least} or more")
+    return value
+
+
 def texts(what: str, value: object) -> dict[str, str]:
     """Names and their texts. Raises BadInput, without telling a text: these are secrets."""
     if value is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random_names
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +80,7 @@ class Session:
         workers: Workers | None = None,
     ) -> None:
         # A name of our own making is nobody else's: no store is opened to see.
+        self._ended: Callable[[], None] | None = None  # told at the end of `shutdown`
         self._named = name is not None
         self._fresh = fresh or not self._named
         self.subject = _subject(name if self._named else f"session-{random_names.token_hex(4)}")
@@ -132,6 +133,8 @@ class Session:
         finally:
             await self._driver.shutdown()
             await self._keeper.disown()
+            if self._ended is not None:
+                self._ended()
         await asyncio.to_thread(self._history.tidy)
         self._keeper.saving.check()
 

@@ -1,7 +1,7 @@
 """Deriving a class without `await` from one with it: by rule, so that the two cannot drift.
 
 A coroutine method becomes a method, an async context manager a context manager, an async
-iterator an iterator. Results that are instances of the async class are wrapped as well.
+iterator an iterator. Results that are instances of a derived class's twin are wrapped as well.
 """
 
 from __future__ import annotations
@@ -15,6 +15,43 @@ from holdfast.sync.portal import portal
 
 _ATTRIBUTE = "_holdfast_async"
 _END = object()
+
+
+_derived: dict[type, type] = {}  # each async class and its twin
+
+
+def wrap(value: Any) -> Any:
+    """A result as it is used without `await`."""
+    for source, twin in _derived.items():
+        if isinstance(value, source):
+            made: Any = object.__new__(twin)
+            setattr(made, _ATTRIBUTE, value)
+            return made
+    if hasattr(value, "__aiter__"):
+        return Iteration(value)
+    return Block(value) if hasattr(value, "__aenter__") else value
+
+
+def unwrap(value: Any) -> Any:
+    """An argument as the async class takes it."""
+    return vars(value)[_ATTRIBUTE] if type(value) in _derived.values() else value
+
+
+class Block:
+    """An async context manager, entered from outside its loop; its attributes are still there."""
+
+    def __init__(self, over: Any) -> None:
+        self._over = over
+
+    def __enter__(self) -> Any:
+        entered = portal().run(self._over.__aenter__())
+        return self if entered is self._over else wrap(entered)
+
+    def __exit__(self, *error: Any) -> Any:
+        return portal().run(self._over.__aexit__(*error))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._over, name)
 
 
 class Iteration:
@@ -43,18 +80,12 @@ class Iteration:
 def derive(source: type) -> Any:
     """The class without `await` for an async class."""
 
-    def wrap(value: Any) -> Any:
-        if isinstance(value, source):
-            made: Any = object.__new__(derived)
-            setattr(made, _ATTRIBUTE, value)
-            return made
-        return Iteration(value) if hasattr(value, "__aiter__") else value
-
     def on_loop(function: Callable[..., Any]) -> Callable[..., Any]:
         """Call on the loop's thread, where the async class expects to be called."""
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
+            given = {name: unwrap(value) for name, value in kwargs.items()}
+            result = function(*map(unwrap, args), **given)
             return await result if inspect.isawaitable(result) else result
 
         @functools.wraps(function)
@@ -111,5 +142,5 @@ def derive(source: type) -> Any:
             body[name] = staticmethod(on_loop(getattr(source, name)))
         elif inspect.isfunction(member):
             body[name] = method(name, member)
-    derived = type(source.__name__, (), body)
+    derived = _derived[source] = type(source.__name__, (), body)
     return derived

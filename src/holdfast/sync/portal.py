@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
+from holdfast.model.errors import UsageError
+
 _T = TypeVar("_T")
 
 
@@ -22,7 +24,16 @@ class Portal:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run to the end and give its result; Ctrl-C cancels the work and is raised here."""
+        """Run to the end and give its result; Ctrl-C cancels the work and is raised here.
+
+        Raises UsageError on the loop's own thread, where waiting would be for ever.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError(
+                "holdfast.sync was called from one of its own callbacks",
+                hint="call it from another thread, or use the async class there",
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

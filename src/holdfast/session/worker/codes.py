@@ -60,8 +60,8 @@ class CodeIndex:
 
     def _search(self, code: CodeType) -> Place | None:
         number = self._cells.number_of(code.co_filename)
-        block = number and self._cells.block_of(number, code.co_firstlineno)
-        if not number or not block:
+        block = None if number is None else self._cells.block_of(number, code.co_firstlineno)
+        if number is None or not block:
             return None
         key = _key(code)
         for index, found in enumerate(self._table(number, *block).get(key, [])):

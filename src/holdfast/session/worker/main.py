@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import os
 import platform
@@ -27,33 +26,28 @@ from holdfast.protocol.session_messages import (
     RestoreMessage,
     ShutdownMessage,
 )
-from holdfast.session import layout
-from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.channel import Channel
-from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.console import Console
-from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.runner import Runner, clean, describe, flush
+from holdfast.session.worker.runner import describe, flush
+from holdfast.session.worker.workspace import Workspace
 
 _PR_SET_PDEATHSIG = 1
 
 
 class Worker:
-    """A namespace and what serves it."""
+    """A workspace and what serves it."""
 
-    def __init__(self, control: socket.socket, page_fd: int) -> None:
-        main = sys.modules["__main__"]
-        self._namespace: dict[str, object] = main.__dict__
+    def __init__(self, workspace: Workspace, control: socket.socket, page_fd: int) -> None:
+        self._workspace = workspace
+        self._namespace = workspace.namespace
+        self._cells, self._codes = workspace.cells, workspace.codes
+        self._definitions, self._runner = workspace.definitions, workspace.runner
         self._interrupts = Interrupts(page_fd)
         self._channel = Channel(control, self._interrupts)
         self._console = Console(self._channel)
-        self._cells = CellLog()
-        self._codes = CodeIndex(self._cells)
-        self._definitions = Definitions(self._namespace)
         self._labels = Labels()
-        self._runner = Runner(self._namespace, self._cells, self._definitions)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -61,11 +55,8 @@ class Worker:
 
     def serve(self) -> None:
         """Answer messages until the host is gone or says so."""
-        self._namespace.clear()
-        self._namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
         self._interrupts.install()
         self._console.install()
-        self._definitions.install()
         self._channel.send(ReadyMessage(pid=os.getpid(), python=platform.python_version()))
         while True:
             message = self._channel.receive()
@@ -109,7 +100,7 @@ class Worker:
                     message.max_item_bytes,
                     self._labels,
                 )
-                captured = capture.run(self._environment())
+                captured = capture.run(self._workspace.environment())
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
             return
@@ -192,30 +183,14 @@ class Worker:
         if os.getpid() != self._pid:
             os._exit(0)
 
-    def _environment(self) -> layout.Environment:
-        # Only what is imported already, and without reading anything from disk.
-        tops = {name for name in self._definitions.imports if "." not in name}
-        versions = {name: _version(name) for name in sorted(tops)}
-        created = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-        micros = time.time_ns() // 1000 % 1_000_000
-        return layout.Environment(
-            created=f"{created}.{micros:06d}Z",
-            python=platform.python_version(),
-            implementation=platform.python_implementation(),
-            platform=f"{sys.platform}-{platform.machine()}",
-            execution_count=self._runner.count,
-            libraries={name: version for name, version in versions.items() if version},
-        )
 
+def end_with(parent: int) -> bool:
+    """The kernel ends this process with its parent, whatever the user's code is doing then.
 
-def _version(module: str) -> str:
-    try:
-        version = getattr(sys.modules.get(module), "__version__", "")
-    except Interrupted:
-        raise
-    except BaseException:  # noqa: BLE001  # a module may look its version up in any way
-        return ""
-    return clean(version) if type(version) is str else ""
+    False when the parent has gone already.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 def main(arguments: list[str]) -> None:
@@ -223,9 +198,9 @@ def main(arguments: list[str]) -> None:
     control_fd, page_fd, parent = map(int, arguments)
     for fd in (control_fd, page_fd):
         os.set_inheritable(fd, False)
-    # The kernel ends this process with the host, whatever the user's code is doing then.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not end_with(parent):
         return
     sys.argv = [""]
-    Worker(socket.socket(fileno=control_fd), page_fd).serve()
+    workspace = Workspace()
+    workspace.install()
+    Worker(workspace, socket.socket(fileno=control_fd), page_fd).serve()

@@ -1,0 +1,59 @@
+"""What a session consists of inside its worker: the namespace, and all that is known about it."""
+
+from __future__ import annotations
+
+import builtins
+import platform
+import sys
+import time
+
+from holdfast.session import layout
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import CodeIndex
+from holdfast.session.worker.definitions import Definitions
+from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.runner import Runner, clean
+
+
+class Workspace:
+    """The module `__main__`, its cells, definitions and code. Needs no host: a template has one."""
+
+    def __init__(self) -> None:
+        main = sys.modules["__main__"]
+        self.namespace: dict[str, object] = main.__dict__
+        self.cells = CellLog()
+        self.codes = CodeIndex(self.cells)
+        self.definitions = Definitions(self.namespace)
+        self.runner = Runner(self.namespace, self.cells, self.definitions)
+
+    def install(self) -> None:
+        """Make the process's own `__main__` the session's, with nothing in it."""
+        self.namespace.clear()
+        self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        self.definitions.install()
+
+    def environment(self) -> layout.Environment:
+        """Where and when a capture is made."""
+        # Only what is imported already, and without reading anything from disk.
+        tops = {name for name in self.definitions.imports if "." not in name}
+        versions = {name: _version(name) for name in sorted(tops)}
+        created = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+        micros = time.time_ns() // 1000 % 1_000_000
+        return layout.Environment(
+            created=f"{created}.{micros:06d}Z",
+            python=platform.python_version(),
+            implementation=platform.python_implementation(),
+            platform=f"{sys.platform}-{platform.machine()}",
+            execution_count=self.runner.count,
+            libraries={name: version for name, version in versions.items() if version},
+        )
+
+
+def _version(module: str) -> str:
+    try:
+        version = getattr(sys.modules.get(module), "__version__", "")
+    except Interrupted:
+        raise
+    except BaseException:  # noqa: BLE001  # a module may look its version up in any way
+        return ""
+    return clean(version) if type(version) is str else ""
