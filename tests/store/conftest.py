@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.store import Store, open_store
+from holdfast.store.slots import new_key_file
 from holdfast.testing.servers import SeaweedServer, Server
 
 Save = Callable[..., Checkpoint]
@@ -19,9 +21,22 @@ Noise = Callable[..., bytes]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """Where the store of a test is."""
-    return tmp_path / "store"
+def kind() -> str:
+    """What the store of a test is: `plain` or `encrypted`. Modules whose tests hold for both say so
+    by a fixture of their own; HOLDFAST_TEST_STORE says it for all of them."""
+    return os.environ.get("HOLDFAST_TEST_STORE", "plain")
+
+
+@pytest.fixture
+def place(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the store of a test is. Whoever opens an encrypted one finds its key."""
+    place = tmp_path / "store"
+    if kind == "encrypted":
+        key = tmp_path / "encryption.key"
+        new_key_file(key)
+        monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(key))
+        open_store(place, encrypt=True).close()
+    return place
 
 
 @pytest.fixture

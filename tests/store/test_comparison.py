@@ -12,6 +12,12 @@ from holdfast.store import Store
 PAGE = 4096
 
 
+@pytest.fixture(params=["plain", "encrypted"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What is said here holds whether the store is encrypted or not."""
+    return str(request.param)
+
+
 def changes(before: Any, after: Any) -> dict[str, tuple[Any, Any]]:
     return {one.path: (one.before, one.after) for one in compare_values("p", before, after)}
 

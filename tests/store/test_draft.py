@@ -12,6 +12,12 @@ from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.store import Store, open_store
 
 
+@pytest.fixture(params=["plain", "encrypted"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What is said here holds whether the store is encrypted or not."""
+    return str(request.param)
+
+
 def test_a_checkpoint_says_what_it_is(store: Store) -> None:
     with store.draft("session/x", reason="before", stage="two", tags={"score": "1"}) as draft:
         draft.put("a", b"12345")

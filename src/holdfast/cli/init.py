@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.secret import from_files, secret_options
 
 
 @click.command("init")
 @click.argument("url", required=False)
+@click.option("--encrypt", is_flag=True, help="Encrypt everything that the store will hold.")
+@secret_options()
 @click.pass_obj
-def command(invocation: Invocation, url: str | None) -> None:
+def command(
+    invocation: Invocation,
+    url: str | None,
+    encrypt: bool,
+    passphrase_file: Path | None,
+    key_file: Path | None,
+) -> None:
     """Make a store, where there is none yet.
 
     URL is a path or file:///path; without it, the store that the settings name is made. The first
-    checkpoint makes its store by itself, so this is only needed to have an empty one.
+    checkpoint makes its store by itself, so this is only needed to have an empty one, or an
+    encrypted one: that is opened by a passphrase, which is asked for, or by a key file. Who loses
+    both loses what is in the store.
     """
-    from holdfast.model.errors import BadInput, NotFound
+    from holdfast.model.errors import BadInput, NotFound, UsageError
 
     place = url or str(invocation.settings()["store"].value)
     if place.startswith("memory:"):
         raise BadInput("a store in memory is gone when the command ends", hint="name a directory")
+    if not encrypt and (passphrase_file or key_file):
+        raise UsageError("a passphrase or a key file is for --encrypt", hint="add --encrypt")
+    secret = from_files(passphrase_file, key_file, new=True)
     made = False
     try:
-        store = invocation.open(place, create=False)
+        store = invocation.open(place, create=False, secret=secret, encrypt=encrypt)
     except NotFound:
-        store = invocation.open(place, create=True)
+        store = invocation.open(place, create=True, secret=secret, encrypt=encrypt)
         made = True
     with store:
-        where = store.url
+        where, encrypted = store.url, store.encrypted
+    kind = "an encrypted store" if encrypted else "a store"
     invocation.show(
-        {"store": where, "made": made},
-        lambda: f"made a store at {where}" if made else f"there is a store at {where} already",
+        {"store": where, "made": made, "encrypted": encrypted},
+        lambda: f"made {kind} at {where}" if made else f"there is {kind} at {where} already",
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.settings import Settings
     from holdfast.store import Store
+    from holdfast.store.slots import Secret
 
 
 class Invocation:
@@ -38,8 +39,17 @@ class Invocation:
         with self.open(str(setting.value), create=made) as store:
             yield store
 
-    def open(self, url: str, create: bool) -> Store:
-        """Open a store, and say what to do about one that cannot be opened."""
+    def open(
+        self,
+        url: str,
+        create: bool,
+        *,
+        encrypt: bool = False,
+        secret: Secret | None = None,
+    ) -> Store:
+        """Open a store, and say what to do about one that cannot be opened. A person is asked for
+        the passphrase of an encrypted one, if nothing else tells it."""
+        from holdfast.cli.secret import ask
         from holdfast.model.errors import BadInput, NotFound
         from holdfast.store import open_store
 
@@ -47,7 +57,14 @@ class Invocation:
         if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
             raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")
         try:
-            return open_store(url, create=create, environ=self.environ)
+            return open_store(
+                url,
+                create=create,
+                encrypt=encrypt,
+                secret=secret,
+                ask=ask,
+                environ=self.environ,
+            )
         except NotFound as error:
             if create:
                 raise

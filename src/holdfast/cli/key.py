@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.secret import from_files, secret_options, wanted
+
+if TYPE_CHECKING:
+    from holdfast.store.backends.contract import Backend
+    from holdfast.store.slots import Secret
 
 
 @click.group("key")
 def command() -> None:
-    """Show, export or import the key that signs checkpoints.
+    """Manage the key that signs checkpoints, and the secrets that open an encrypted store.
 
-    The key lives outside the store. Who has it can sign as you do: treat it as a password.
+    The signing key lives outside the store (show, export, import). Who has it can sign as you do:
+    treat it as a password. An encrypted store has a slot for each passphrase or key file that opens
+    it (slots, add, rotate, remove).
     """
 
 
@@ -91,3 +99,112 @@ def import_(invocation: Invocation, file: Path) -> None:
         {"id": key.id.hex(), "file": str(path)},
         lambda: f"key {key.id.hex()} is trusted from now on",
     )
+
+
+@command.command("slots")
+@click.pass_obj
+def list_slots(invocation: Invocation) -> None:
+    """List what opens an encrypted store: its key slots, never a secret."""
+    from holdfast.cli.table import Column, table
+    from holdfast.store.slots import listed
+
+    slots = listed(_encrypted(invocation))
+    columns = (Column("SLOT", "yellow"), Column("OPENED BY"), Column("SINCE", "dim"))
+    words = {"passphrase": "a passphrase", "file": "a key file"}
+    invocation.show(
+        {"slots": [{"slot": s.name, "opened_by": s.kind, "created": s.created} for s in slots]},
+        lambda: table(columns, [(s.name, words[s.kind], s.created) for s in slots]),
+    )
+
+
+@command.command("add")
+@secret_options()
+@secret_options("new")
+@click.pass_obj
+def add_slot(
+    invocation: Invocation,
+    passphrase_file: Path | None,
+    key_file: Path | None,
+    new_passphrase_file: Path | None,
+    new_key_file: Path | None,
+) -> None:
+    """Let one more passphrase or key file open an encrypted store."""
+    from holdfast.store import slots
+
+    backend = _encrypted(invocation)
+    current = _current(invocation, passphrase_file, key_file)
+    data_key, _ = slots.unlock(backend, current)
+    new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
+    name = slots.add(backend, data_key, new)
+    invocation.show({"slot": name}, lambda: f"slot {name} opens the store, too")
+
+
+@command.command("rotate")
+@secret_options()
+@secret_options("new")
+@click.pass_obj
+def rotate_slot(
+    invocation: Invocation,
+    passphrase_file: Path | None,
+    key_file: Path | None,
+    new_passphrase_file: Path | None,
+    new_key_file: Path | None,
+) -> None:
+    """Change the passphrase or the key file that opens an encrypted store.
+
+    Only its slot is written anew, so it takes no time whatever the store holds. Who has a copy of
+    the old slot and knows the old secret can still open the store; to be safe from them, copy it
+    into a new encrypted store.
+    """
+    from holdfast.store import slots
+
+    backend = _encrypted(invocation)
+    current = _current(invocation, passphrase_file, key_file)
+    data_key, old = slots.unlock(backend, current)
+    new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
+    name = slots.add(backend, data_key, new)
+    slots.remove(backend, old)
+    invocation.show(
+        {"slot": name, "removed": old}, lambda: f"slot {name} opens the store, slot {old} is gone"
+    )
+
+
+@command.command("remove")
+@click.argument("slot")
+@click.pass_obj
+def remove_slot(invocation: Invocation, slot: str) -> None:
+    """Take a slot away: its passphrase or key file opens the store no more.
+
+    SLOT is a name that `holdfast key slots` shows, or how it begins. The last slot stays.
+    """
+    from holdfast.store import slots
+
+    name = slots.remove(_encrypted(invocation), slot)
+    invocation.show({"removed": name}, lambda: f"slot {name} is gone")
+
+
+def _encrypted(invocation: Invocation) -> Backend:
+    """The place of the store that this run works on; raises BadInput when it is not encrypted."""
+    from holdfast.model.errors import BadInput
+    from holdfast.store.opening import open_backend
+    from holdfast.store.slots import is_encrypted
+
+    backend = open_backend(str(invocation.settings()["store"].value), create=False)
+    if not is_encrypted(backend):
+        raise BadInput(
+            f"the store at {backend.url} is not encrypted",
+            hint="`holdfast init --encrypt` makes one, and `holdfast copy` fills it",
+        )
+    return backend
+
+
+def _current(
+    invocation: Invocation, passphrase_file: Path | None, key_file: Path | None
+) -> list[Secret]:
+    """What opens the store now: as the options say, or the environment, or a person."""
+    from holdfast.store.opening import secrets_of
+
+    named = from_files(passphrase_file, key_file, new=False)
+    if named is not None:
+        return [named]
+    return secrets_of(invocation.environ) or [wanted(None, new=False)]

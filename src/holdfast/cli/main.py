@@ -70,7 +70,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "Try what this machine can do, and say what is missing and what mends it.",
         ),
         "config": ("config", "Show the settings in force and where each comes from."),
-        "key": ("key", "Show, export or import the key that signs checkpoints."),
+        "key": (
+            "key",
+            "Manage the key that signs checkpoints, and the secrets that open an encrypted store.",
+        ),
         "completion": ("completion", "Print the completion script for a shell."),
         "help": ("help", "Explain a command, as COMMAND --help does."),
     },

@@ -75,6 +75,9 @@ KNOWN = (
         default=lambda environ: str(home(environ) / "key"),
         in_file=False,
     ),
+    Setting(name="passphrase", parse=_text, default=lambda _: None, in_file=False, secret=True),
+    Setting(name="passphrase_file", parse=_text, default=lambda _: None, in_file=False),
+    Setting(name="encryption_key_file", parse=_text, default=lambda _: None, in_file=False),
 )
 
 

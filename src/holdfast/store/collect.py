@@ -32,11 +32,10 @@ from holdfast.store.log.entries import (
     Own,
     Relocate,
     Upto,
-    decode_entry,
     encode_entry,
     split_names,
 )
-from holdfast.store.log.frames import Frame, Signed, signed_message
+from holdfast.store.log.frames import Signed, signed_message
 from holdfast.store.parts.contents import part_chunks
 
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
@@ -248,7 +247,7 @@ class _Collector:
         ledger = self._ledger
         dependents = ledger.catalogue.dependents(volumes)
         wanted, unclear = self._wanted(dependents, set(volumes))
-        writer = PackWriter(ledger.backend, nonce)
+        writer = PackWriter(ledger.backend, nonce, ledger.cipher)
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
         try:
@@ -319,7 +318,7 @@ class _Collector:
         now = ledger.refresh()
         there = {volume.name for volume in ledger.backend.volumes()}
         frames = [record.frame for record in now.all_records()]
-        frames += [frame for frame in now.others if _matters(frame, now, there)]
+        frames += [f for f in now.others if _matters(ledger.entry_of(f), f.seq, now, there)]
         header = encode_entry(Upto(seq=now.seq, count=len(frames)))
         key_id, mac = ledger.keyring.sign(signed_message(now.seq, header))
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
@@ -354,9 +353,8 @@ class _Move:
         return Relocate(volume=self.volume, to=to, time=moment.to_micros(moment.now())), b""
 
 
-def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
+def _matters(entry: Entry, seq: int, now: Catalogue, there: set[bytes]) -> bool:
     """Whether an entry still says something about what exists."""
-    entry = decode_entry(frame.header)
     match entry:
         case Label():
             return entry.id in now.records
@@ -367,7 +365,7 @@ def _matters(frame: Frame, now: Catalogue, there: set[bytes]) -> bool:
             # before must learn that they are no longer to be referred to.
             return any(name in there or name in now.named for name in split_names(entry.volumes))
         case Own():
-            return now.owns(entry.subject, frame.seq)
+            return now.owns(entry.subject, seq)
         case Drop() | Disown():
             return False  # what they ended is left out
     return True

@@ -96,7 +96,8 @@ class Composition:
             hold.release()
             raise
         self._usable = Usable(ledger, began)
-        self.sink = Sink(ledger.backend, ledger.library.index, self._usable, hold.nonce)
+        index = ledger.library.index
+        self.sink = Sink(ledger.backend, index, self._usable, hold.nonce, ledger.cipher)
         # One that is forgotten must not keep its files and its hold until the process ends.
         self._give_up = weakref.finalize(self, _give_up, self.sink, hold, self.process)
 

@@ -9,14 +9,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, Unsupported
+from holdfast.model import moment
+from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, Unsupported
 from holdfast.model.report import Problem
 from holdfast.store.backends.contract import Backend, Behind
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.library import Library
+from holdfast.store.cipher import NAME as CIPHER_NAME
+from holdfast.store.cipher import PLAIN, Cipher
 from holdfast.store.keys import Keyring
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
-from holdfast.store.log.entries import Commit, Entry, decode_entry, encode_entry, frees_space
+from holdfast.store.log.entries import (
+    Commit,
+    Encrypted,
+    Entry,
+    Sealed,
+    Upto,
+    decode_entry,
+    encode_entry,
+    frees_space,
+)
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
 from holdfast.store.parts.recall import Recall
@@ -30,10 +42,11 @@ _PATIENCE = 1000  # lost races for the next entry before a writer gives up
 class Ledger:
     """What a store knows. Thread-safe."""
 
-    def __init__(self, backend: Backend, keyring: Keyring) -> None:
+    def __init__(self, backend: Backend, keyring: Keyring, cipher: Cipher = PLAIN) -> None:
         self.backend = backend
         self.keyring = keyring
-        self.library = Library(backend)
+        self.cipher = cipher
+        self.library = Library(backend, cipher)
         self.recall = Recall()
         self.catalogue = Catalogue()
         self._lock = threading.RLock()
@@ -70,28 +83,45 @@ class Ledger:
 
     def append(self, build: Build) -> Catalogue:
         """Append an entry that `build` makes from the catalogue as it is at that moment."""
+        if not self.catalogue.seq:
+            self.declare()
         for _ in range(_PATIENCE):
-            with self._lock:
-                now = self.refresh()
-                entry, body = build(now)
-                header = encode_entry(entry)
-                seq = now.seq + 1
-                key_id, mac = self.keyring.sign(signed_message(seq, header))
-                signed = Signed(
-                    seq=seq,
-                    key_id=key_id,
-                    mac=mac,
-                    header=header,
-                    body=body,
-                    frees=frees_space(entry),
-                )
-                try:
-                    frame = self.backend.append(signed)
-                except Behind:
-                    continue
-                self.library.index.add_inline(self._take(now, frame))
+            now = self._try(build)
+            if now is not None:
                 return now
         raise Conflict("other writers were faster every time", hint="try again")
+
+    def declare(self) -> None:
+        """Let a new log begin by saying that it is encrypted, if it is."""
+        while self.cipher.seals and not self.refresh().seq:
+            self._try(self._declaration)
+
+    def _try(self, build: Build) -> Catalogue | None:
+        """Append an entry; None when another writer was faster."""
+        with self._lock:
+            now = self.refresh()
+            entry, body = build(now)
+            seq = now.seq + 1
+            header = self._header(seq, entry)
+            key_id, mac = self.keyring.sign(signed_message(seq, header))
+            signed = Signed(
+                seq=seq,
+                key_id=key_id,
+                mac=mac,
+                header=header,
+                body=body,
+                frees=frees_space(entry),
+            )
+            try:
+                frame = self.backend.append(signed)
+            except Behind:
+                return None
+            self.library.index.add_inline(self._take(now, frame))
+            return now
+
+    def _declaration(self, now: Catalogue) -> tuple[Entry, bytes]:
+        time = now.next_time(moment.now())
+        return Encrypted(cipher=CIPHER_NAME, check=self.cipher.check, time=time), b""
 
     def _take(self, now: Catalogue, frame: Frame) -> list[Place]:
         """Fold one entry in, and say which chunks stand in it. What cannot be folded in is a
@@ -100,13 +130,39 @@ class Ledger:
         try:
             if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
                 raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
-            entry = decode_entry(frame.header)
+            entry = self.entry_of(frame)
             now.apply(frame, entry, foreign=not known or self._is_foreign(now, frame, entry))
         except (Corrupt, BadInput) as error:
             now.seq = max(now.seq, frame.seq)
             now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
             return []
         return _body(frame, entry)
+
+    def _header(self, seq: int, entry: Entry) -> bytes:
+        """The entry's bytes as they are written."""
+        header = encode_entry(entry)
+        if not self.cipher.seals or isinstance(entry, Encrypted):
+            return header
+        return encode_entry(Sealed(box=bytes(self.cipher.seal(header, _bound(seq)))))
+
+    def entry_of(self, frame: Frame) -> Entry:
+        """What a frame says; raises Corrupt, also for what is not encrypted in a store that is,
+        and Denied where a key is needed to know."""
+        entry = decode_entry(frame.header)
+        match entry:
+            case Upto():
+                return entry
+            case Encrypted():
+                if entry.check != self.cipher.check:
+                    raise _locked(self.backend.url)
+                return entry
+            case Sealed():
+                if not self.cipher.seals:
+                    raise _locked(self.backend.url)
+                return decode_entry(bytes(self.cipher.open(entry.box, _bound(frame.seq))))
+        if self.cipher.seals:
+            raise Corrupt("it is not encrypted, in a store that is")
+        return entry
 
     def _is_foreign(self, now: Catalogue, frame: Frame, entry: Entry) -> bool:
         """Whether a checkpoint that was brought here was made by somebody we do not know."""
@@ -124,7 +180,7 @@ class Ledger:
         if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
             return []
         try:
-            return _body(frame, decode_entry(frame.header))
+            return _body(frame, self.entry_of(frame))
         except (Corrupt, Unsupported):
             return []
 
@@ -163,6 +219,18 @@ def _body(frame: Frame, entry: Entry) -> list[Place]:
         found.append((chunk, Location(frame.origin, offset, stored, plain, codec)))
         offset += stored
     return found
+
+
+def _bound(seq: int) -> bytes:
+    """What an entry's box is bound to: its place in the log."""
+    return b"entry" + seq.to_bytes(8, "little")
+
+
+def _locked(url: str) -> Denied:
+    return Denied(
+        f"the store at {url} is encrypted, and the key for it is not in its slots",
+        hint="bring its `keys` folder back from a backup; without it nothing can be read",
+    )
 
 
 def _miss(now: Catalogue, first: int, last: int) -> None:

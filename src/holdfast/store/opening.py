@@ -3,34 +3,104 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.model.errors import BadInput, Unsupported
+from holdfast.model.errors import BadInput, Unsupported, UsageError
 from holdfast.model.home import default_store_url
+from holdfast.store import slots
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
+from holdfast.store.cipher import PLAIN, AesCipher, Cipher
 from holdfast.store.keys import Keyring, load_keyring
+from holdfast.store.slots import Secret
 from holdfast.store.store import Store
+
+Ask = Callable[[bool], Secret | None]  # told whether the secret is a new one
 
 
 def open_store(
     url: str | os.PathLike[str] | None = None,
     *,
     create: bool = True,
+    encrypt: bool = False,
+    passphrase: str | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    secret: Secret | None = None,
+    ask: Ask | None = None,
     keyring: Keyring | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Store:
     """Open a store: a directory, `file://...`, `memory://`, or an object store at `s3://...`,
     `gs://...` or `az://...`; by default HOLDFAST_STORE.
 
+    With `encrypt` a new one is made an encrypted one. An encrypted one is opened by a passphrase or
+    a key file: those given, else those that HOLDFAST_PASSPHRASE, HOLDFAST_PASSPHRASE_FILE or
+    HOLDFAST_ENCRYPTION_KEY_FILE tell, else what `ask` gives.
+
     Raises NotFound when `create` is false and there is none, Denied, Corrupt or Unsupported.
     """
     address = os.fspath(url) if url is not None else default_store_url(environ)
+    given = [] if secret is None else [secret]
+    if passphrase is not None:
+        given.append(Secret.passphrase(passphrase))
+    if key_file is not None:
+        given.append(Secret.key_file(Path(key_file)))
     backend = open_backend(address, create=create, environ=environ)
-    return Store(backend, keyring or load_keyring(environ))
+    try:
+        cipher = _cipher(backend, given, encrypt, ask, environ)
+        store = Store(backend, keyring or load_keyring(environ), cipher)
+        if encrypt:
+            store.declare()
+        return store
+    except BaseException:
+        backend.close()
+        raise
+
+
+def secrets_of(environ: Mapping[str, str]) -> list[Secret]:
+    """The secrets that the environment names."""
+    found = []
+    if text := environ.get("HOLDFAST_PASSPHRASE"):
+        found.append(Secret.passphrase(text))
+    elif path := environ.get("HOLDFAST_PASSPHRASE_FILE"):
+        found.append(Secret.passphrase_file(Path(path).expanduser()))
+    if path := environ.get("HOLDFAST_ENCRYPTION_KEY_FILE"):
+        found.append(Secret.key_file(Path(path).expanduser()))
+    return found
+
+
+def _cipher(
+    backend: Backend,
+    given: list[Secret],
+    encrypt: bool,
+    ask: Ask | None,
+    environ: Mapping[str, str],
+) -> Cipher:
+    """What a store is read and written with."""
+    encrypted = slots.is_encrypted(backend)
+    if not encrypted and not encrypt:
+        if given:
+            raise BadInput(
+                f"the store at {backend.url} is not encrypted", hint="open it without a secret"
+            )
+        return PLAIN
+    offered = given or secrets_of(environ)
+    if not offered and ask is not None and (asked := ask(not encrypted)) is not None:
+        offered = [asked]
+    if encrypted:
+        return AesCipher(slots.unlock(backend, offered)[0])
+    if not offered:
+        raise UsageError(
+            "an encrypted store needs a passphrase or a key file",
+            hint="set HOLDFAST_PASSPHRASE, or name a key file",
+        )
+    data_key = slots.begin(backend, offered[0])
+    for more in offered[1:]:
+        slots.add(backend, data_key, more)
+    return AesCipher(data_key)
 
 
 def open_backend(

@@ -26,6 +26,7 @@ from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.store import collect, comparison, doubts, references, retention, usage, verifying
 from holdfast.store.backends.contract import Backend
+from holdfast.store.cipher import PLAIN, Cipher
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
 from holdfast.store.leases import TTL, Lease, Leases
@@ -67,8 +68,8 @@ class SubjectSummary:
 class Store:
     """Checkpoints of any number of subjects, in one place."""
 
-    def __init__(self, backend: Backend, keyring: Keyring) -> None:
-        self._own_ledger = Ledger(backend, keyring)
+    def __init__(self, backend: Backend, keyring: Keyring, cipher: Cipher = PLAIN) -> None:
+        self._own_ledger = Ledger(backend, keyring, cipher)
         self._own_leases = Leases(self._own_ledger)
         self._process = os.getpid()
 
@@ -78,7 +79,7 @@ class Store:
             # In a forked child: a thread of the parent may have held a lock, or have been in the
             # middle of something.
             old = self._own_ledger
-            self._own_ledger = Ledger(old.backend.reopened(), old.keyring)
+            self._own_ledger = Ledger(old.backend.reopened(), old.keyring, old.cipher)
             self._process = os.getpid()
         return self._own_ledger
 
@@ -92,6 +93,15 @@ class Store:
     @property
     def url(self) -> str:
         return self._ledger.backend.url
+
+    def declare(self) -> None:
+        """Let the log of a new encrypted store say what it is, before anybody writes plaintext."""
+        self._ledger.declare()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what it holds is unreadable without its key."""
+        return self._ledger.cipher.seals
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.model.report import Problem, Verification
 from holdfast.store.backends.contract import VolumeInfo
-from holdfast.store.chunks.chunk import Location, chunk_id, decode
-from holdfast.store.chunks.packs import BLOCK, check_head, read_table, stored_check
+from holdfast.store.chunks.chunk import Location, chunk_id
+from holdfast.store.chunks.packs import BLOCK, check_head, read_table, stored_check, table_size
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.parts.blocks import LEAF_BLOCKS, pages_root
@@ -104,7 +104,7 @@ class _Inspection:
         where = f"packs/{volume.name.hex()}.pack"
         try:
             check_head(backend.read(volume.name, 0, BLOCK), volume.name)
-            rows = read_table(backend, volume.name, volume.size)
+            rows = read_table(backend, volume.name, volume.size, self._ledger.cipher)
         except NotFound:
             raise
         except HoldfastError as error:
@@ -120,7 +120,7 @@ class _Inspection:
     def _look_between(self, volume: VolumeInfo, places: list[Location], rows: int) -> None:
         """Bytes that no chunk covers must be zero."""
         at = BLOCK
-        table = volume.size - BLOCK * (rows + 1)
+        table = volume.size - BLOCK - table_size(rows, self._ledger.cipher)
         ends = [(p.offset, p.offset + p.stored) for p in sorted(places, key=lambda p: p.offset)]
         for start, end in [*ends, (table, table)]:
             if start > at and any(self._ledger.backend.read(volume.name, at, start - at)):
@@ -138,7 +138,7 @@ class _Inspection:
         )
         try:
             stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
-            if chunk_id(decode(stored, place.codec, place.plain)) != chunk:
+            if chunk_id(self._ledger.library.decode(place, stored)) != chunk:
                 raise Corrupt("does not match its checksum")
             if check is not None and stored_check(place.codec, stored) != check:
                 raise Corrupt("its compressed form is damaged; what it holds can still be read")

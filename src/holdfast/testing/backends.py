@@ -156,6 +156,19 @@ class BackendSuite(ABC):
         backend.settle()
         assert [frame.seq for frame in backend.entries(0).frames] == [1]
 
+    # -- key slots
+
+    def test_slots_come_and_go(self, backend: Backend, place: Place) -> None:
+        assert backend.slots() == {}
+        one, two = "0123456789abcdef", "f" * 16
+        backend.put_slot(one, b"wrapped")
+        backend.put_slot(two, b"too")
+        assert self.open(place).slots() == {one: b"wrapped", two: b"too"}
+        backend.remove_slot(one)
+        backend.remove_slot(one)
+        assert self.open(place).slots() == {two: b"too"}
+        assert [volume for volume in backend.volumes() if volume.is_pack] == []
+
     # -- snapshots
 
     def folded(self, backend: Backend) -> list[Frame]:

@@ -200,6 +200,18 @@ class Backend(Protocol):
         """The sign of life under that name; None when nobody gives it."""
         ...
 
+    def slots(self) -> dict[str, bytes]:
+        """The key slots of an encrypted store, by name; none where it is not encrypted."""
+        ...
+
+    def put_slot(self, name: str, data: bytes) -> None:
+        """Durably add a key slot under a name of 16 hex digits that is not in use."""
+        ...
+
+    def remove_slot(self, name: str) -> None:
+        """Durably take a key slot away; one that is gone already is no error."""
+        ...
+
     def free_bytes(self) -> int | None:
         """Space left, where that can be known."""
         ...

@@ -29,6 +29,7 @@ from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.reserve import Reserve
 from holdfast.store.backends.segments import PATIENCE, LocalLog
+from holdfast.store.backends.slotfiles import FOLDER, SlotFiles
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 _FOLDERS = ("log", "packs", "holds", "leases", "tmp")
@@ -110,6 +111,7 @@ class LocalBackend:
         self._reserve = Reserve(root)
         self.store_id = self._read_marker()
         self._make_missing_folders()
+        self._slots = SlotFiles(root, self.disk)
         self._log = LocalLog(root / "log", root / "tmp", self.disk, patience)
 
     def _exists(self) -> bool:
@@ -264,6 +266,17 @@ class LocalBackend:
         with _Saying("looking at a lease"):
             return beats.pulse(self.root / "leases" / name.hex())
 
+    # -- key slots
+
+    def slots(self) -> dict[str, bytes]:
+        return self._slots.read()
+
+    def put_slot(self, name: str, data: bytes) -> None:
+        self._slots.put(name, data)
+
+    def remove_slot(self, name: str) -> None:
+        self._slots.remove(name)
+
     def free_bytes(self) -> int | None:
         with _Saying("looking at the disk"):
             return shutil.disk_usage(self.root).free
@@ -366,7 +379,7 @@ class LocalBackend:
             )
         if self.root.is_dir():
             # The marker is there when another process makes the same store at this moment.
-            expected = {*_FOLDERS, marker.NAME, reserve.NAME}
+            expected = {*_FOLDERS, FOLDER, marker.NAME, reserve.NAME}
             strange = sorted(p.name for p in self.root.iterdir() if p.name not in expected)
             if strange:
                 raise Denied(

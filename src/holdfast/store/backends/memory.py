@@ -84,6 +84,7 @@ class MemoryBackend:
         self._packs: dict[bytes, bytes] = {}
         self._holds: set[MemoryHold] = set()
         self._beats: dict[bytes, bytes] = {}
+        self._slots: dict[str, bytes] = {}
 
     def entries(self, after: int) -> Tail:
         with self._lock:
@@ -208,6 +209,15 @@ class MemoryBackend:
     def pulse(self, name: bytes) -> Pulse | None:
         nonce = self._beats.get(name)
         return Pulse(nonce, vouched=True) if nonce else None
+
+    def slots(self) -> dict[str, bytes]:
+        return dict(self._slots)
+
+    def put_slot(self, name: str, data: bytes) -> None:
+        self._slots[name] = data
+
+    def remove_slot(self, name: str) -> None:
+        self._slots.pop(name, None)
 
     def free_bytes(self) -> int | None:
         return None

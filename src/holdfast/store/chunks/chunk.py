@@ -9,6 +9,7 @@ import zstandard
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt
+from holdfast.store.cipher import Cipher
 
 Buffer = bytes | bytearray | memoryview
 
@@ -17,6 +18,7 @@ MAX_CHUNK = 16 * 1024 * 1024
 ZERO_ID = bytes(ID_SIZE)  # stands for "all zero" in maps; no chunk has it
 
 RAW, ZSTD = 0, 1
+SEALED = 2  # added to the codec of what is in the box
 _LEVEL = 1
 _WORTH = 0.95  # zstd must save at least 5%, else the bytes are kept raw
 
@@ -61,6 +63,26 @@ def decode(stored: Buffer, codec: int, plain_size: int, limit: int = MAX_CHUNK) 
     if len(plain) != plain_size:
         raise Corrupt(f"a chunk has {len(plain)} bytes instead of {plain_size}")
     return plain
+
+
+def seal_chunk(cipher: Cipher, codec: int, stored: Buffer, plain_size: int) -> tuple[int, Buffer]:
+    """Codec and stored form as the store's cipher wants them."""
+    if not cipher.seals:
+        return codec, stored
+    return codec | SEALED, cipher.seal(stored, _bound(codec, plain_size))
+
+
+def open_chunk(cipher: Cipher, stored: Buffer, codec: int, plain_size: int) -> tuple[int, Buffer]:
+    """The inverse. The length is bound to the box, so it holds before anything is decompressed."""
+    if bool(codec & SEALED) != cipher.seals:
+        what = "is not encrypted, in a store that is" if cipher.seals else "is encrypted"
+        raise Corrupt(f"a chunk {what}")
+    inner = codec & ~SEALED
+    return inner, cipher.open(stored, _bound(inner, plain_size)) if cipher.seals else stored
+
+
+def _bound(codec: int, plain_size: int) -> bytes:
+    return b"chunk" + bytes([codec]) + plain_size.to_bytes(8, "little")
 
 
 def _inflate(stored: Buffer, plain_size: int) -> bytes:

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
-from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode
+from holdfast.store.chunks.chunk import RAW, SEALED, Buffer, Location, chunk_id, decode, open_chunk
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import Rows, read_table
+from holdfast.store.cipher import PLAIN, Cipher
 
 _CACHE = 64 * 1024 * 1024
 
@@ -18,8 +19,9 @@ _CACHE = 64 * 1024 * 1024
 class Library:
     """Reads chunks of one store. Thread-safe."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, cipher: Cipher = PLAIN) -> None:
         self.backend = backend
+        self.cipher = cipher
         self.index = Index(self._load_rows)
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, Buffer] = OrderedDict()
@@ -40,9 +42,10 @@ class Library:
     def get_encoded(self, chunk: bytes) -> tuple[int, Buffer, Buffer]:
         """The chunk's codec, its stored form and its bytes, verified: for carrying it elsewhere."""
         place, plain = self._find_good(chunk)
-        if place.codec == RAW:
+        if place.codec & ~SEALED == RAW:
             return RAW, plain, plain
-        return place.codec, self.backend.read(place.volume, place.offset, place.stored), plain
+        stored = self.backend.read(place.volume, place.offset, place.stored)
+        return *open_chunk(self.cipher, stored, place.codec, place.plain), plain
 
     def size(self, chunk: bytes) -> int | None:
         """The chunk's length, as it is said to be; None when it is not there."""
@@ -73,7 +76,12 @@ class Library:
     def read(self, place: Location) -> Buffer:
         """What stands at a place, decoded but not compared with any id."""
         stored = self.backend.read(place.volume, place.offset, place.stored)
-        return decode(stored, place.codec, place.plain)
+        return self.decode(place, stored)
+
+    def decode(self, place: Location, stored: Buffer) -> Buffer:
+        """The plaintext of what was read at a place."""
+        codec, inner = open_chunk(self.cipher, stored, place.codec, place.plain)
+        return decode(inner, codec, place.plain)
 
     def _find_good(self, chunk: bytes) -> tuple[Location, Buffer]:
         failure: HoldfastError | None = None
@@ -95,11 +103,11 @@ class Library:
         if size is None:
             raise NotFound(f"there is no pack {name.hex()}")  # a segment of the log, or gone
         try:
-            return read_table(self.backend, name, size)
+            return read_table(self.backend, name, size, self.cipher)
         except Corrupt:
             if not self.backend.distrust(name, 0):
                 raise
-        return read_table(self.backend, name, self.backend.pack_size(name) or 0)
+        return read_table(self.backend, name, self.backend.pack_size(name) or 0, self.cipher)
 
 
 def _where(place: Location) -> str:

@@ -16,6 +16,7 @@ from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.backends.contract import Backend, PackFile
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
+from holdfast.store.cipher import PLAIN, Cipher
 
 VERSION = 1
 PAGE = 4096
@@ -23,6 +24,7 @@ _HEAD = struct.Struct("<16sI12x16s16s")
 _FOOT = struct.Struct("<16sQQ16x16s")
 _PACK_MAGIC = b"HOLDFAST-PACK".ljust(16, b"\0")
 _TABLE_MAGIC = b"HOLDFAST-TABLE".ljust(16, b"\0")
+_SEALED_MAGIC = b"HOLDFAST-SEALED".ljust(16, b"\0")
 BLOCK = 64  # size of the head, the foot and a row
 
 ROW = np.dtype(
@@ -53,26 +55,36 @@ def check_head(data: bytes, name: bytes) -> None:
         raise Unsupported(f"a pack has format {version}, this version knows {VERSION}")
 
 
-def encode_table(rows: Rows, at: int) -> bytes:
+def encode_table(rows: Rows, at: int, name: bytes, cipher: Cipher = PLAIN) -> bytes:
     """Table and foot of a pack whose chunks end at `at`."""
-    table = rows.tobytes()
-    foot = _FOOT.pack(_TABLE_MAGIC, at, len(rows), bytes(16))[:-16]
+    table = bytes(cipher.seal(rows.tobytes(), b"table" + name))
+    magic = _SEALED_MAGIC if cipher.seals else _TABLE_MAGIC
+    foot = _FOOT.pack(magic, at, len(rows), bytes(16))[:-16]
     return table + foot + blake3(table + foot).digest()[:16]
 
 
-def read_table(backend: Backend, name: bytes, size: int) -> Rows:
+def table_size(rows: int, cipher: Cipher) -> int:
+    """How many bytes the table of that many rows has."""
+    return rows * BLOCK + cipher.overhead
+
+
+def read_table(backend: Backend, name: bytes, size: int, cipher: Cipher = PLAIN) -> Rows:
     """The rows of a pack, sorted by id; raises Corrupt, naming the pack."""
     where = f"{name.hex()}.pack"
     if size < 2 * BLOCK:
         raise Corrupt("the pack is too short", where=where)
     foot = backend.read(name, size - BLOCK, BLOCK)
     magic, at, count, checksum = _FOOT.unpack(foot)
-    if magic != _TABLE_MAGIC or at + count * BLOCK + BLOCK != size:
+    if magic == (_TABLE_MAGIC if cipher.seals else _SEALED_MAGIC):
+        what = "not encrypted, in a store that is" if cipher.seals else "encrypted"
+        raise Corrupt(f"the pack is {what}", where=where)
+    length = table_size(count, cipher)
+    if magic != (_SEALED_MAGIC if cipher.seals else _TABLE_MAGIC) or at + length + BLOCK != size:
         raise Corrupt("the pack's table is damaged", where=where)
-    table = backend.read(name, at, count * BLOCK)
+    table = backend.read(name, at, length)
     if blake3(table + foot[:48]).digest()[:16] != checksum:
         raise Corrupt("the pack's table does not match its checksum", where=where)
-    return np.frombuffer(table, dtype=ROW)
+    return np.frombuffer(cipher.open(table, b"table" + name), dtype=ROW)
 
 
 def stored_check(codec: int, stored: Buffer) -> bytes:
@@ -92,7 +104,8 @@ def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
 class _OpenPack:
     """One pack being filled: a file, the next free offset, and who is still writing."""
 
-    def __init__(self, backend: Backend, nonce: bytes) -> None:
+    def __init__(self, backend: Backend, nonce: bytes, cipher: Cipher) -> None:
+        self._cipher = cipher
         self.name = nonce + secrets.token_bytes(8)
         self.file: PackFile = backend.create_pack(self.name)
         try:
@@ -110,15 +123,16 @@ class _OpenPack:
         if self.failed:
             raise HoldfastError("a chunk could not be written", hint="begin the checkpoint anew")
         at = -(-self.end // BLOCK) * BLOCK
-        self.file.write_at(at, encode_table(make_rows(self.rows), at))
+        self.file.write_at(at, encode_table(make_rows(self.rows), at, self.name, self._cipher))
         self.file.publish()
 
 
 class PackWriter:
     """Adds chunks to packs from several threads, and publishes full packs beside the work."""
 
-    def __init__(self, backend: Backend, nonce: bytes) -> None:
+    def __init__(self, backend: Backend, nonce: bytes, cipher: Cipher = PLAIN) -> None:
         self._backend = backend
+        self._cipher = cipher
         self._nonce = nonce
         self._executor = workers.writing(backend.transfers)
         self._lock = threading.Lock()
@@ -182,7 +196,7 @@ class PackWriter:
             self._current.full = True
             if not self._current.writing:
                 self._publish(self._current)
-        self._current = _OpenPack(self._backend, self._nonce)
+        self._current = _OpenPack(self._backend, self._nonce, self._cipher)
         self._all.append(self._current)
         return self._current
 

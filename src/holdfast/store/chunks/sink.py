@@ -9,9 +9,19 @@ from dataclasses import dataclass
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.backends.contract import Backend
-from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode, encode
+from holdfast.store.chunks.chunk import (
+    RAW,
+    Buffer,
+    Location,
+    chunk_id,
+    decode,
+    encode,
+    open_chunk,
+    seal_chunk,
+)
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import PAGE, PackWriter
+from holdfast.store.cipher import PLAIN, Cipher
 
 SMALL_COMMIT = 1024 * 1024
 
@@ -33,8 +43,16 @@ class InlineChunk:
 class Sink:
     """Stores chunks for one draft. Thread-safe."""
 
-    def __init__(self, backend: Backend, index: Index, usable: Usable, nonce: bytes) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        index: Index,
+        usable: Usable,
+        nonce: bytes,
+        cipher: Cipher = PLAIN,
+    ) -> None:
         self._backend = backend
+        self._cipher = cipher
         self._index = index
         self._usable = usable
         self._nonce = nonce
@@ -62,6 +80,7 @@ class Sink:
     def put(self, plain: Buffer, *, chunk: bytes | None = None, aligned: bool = False) -> bytes:
         """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary."""
         chunk = chunk or chunk_id(plain)
+        aligned = self._aligned(aligned)
         with self._lock:
             if chunk in self._fresh or chunk in self._referred:
                 return chunk
@@ -77,7 +96,7 @@ class Sink:
         self, chunk: bytes, codec: int, stored: Buffer, plain: Buffer, *, aligned: bool
     ) -> None:
         """Store a chunk whose compressed form is known, unless it is there."""
-        if aligned or codec == RAW:
+        if self._aligned(aligned) or codec == RAW:
             self.put(plain, chunk=chunk, aligned=aligned)
         elif not self.refer_existing(chunk):
             self._store(chunk, codec, stored, len(plain), False)
@@ -87,7 +106,7 @@ class Sink:
         with self._lock:
             if chunk in self._fresh or chunk in self._referred:
                 return True
-        place = self._existing(chunk, aligned)
+        place = self._existing(chunk, self._aligned(aligned))
         if place is not None:
             with self._lock:
                 self._referred[chunk] = place
@@ -96,11 +115,19 @@ class Sink:
     def read(self, chunk: bytes) -> Buffer | None:
         """What was stored here, decoded but not verified; only after `finish`. None: it was not."""
         if (inline := self._inline.get(chunk)) is not None:
-            return decode(inline.stored, inline.codec, inline.plain)
+            return self._decode(inline.stored, inline.codec, inline.plain)
         if (place := self._fresh.get(chunk)) is None:
             return None
         stored = self._backend.read(place.volume, place.offset, place.stored)
-        return decode(stored, place.codec, place.plain)
+        return self._decode(stored, place.codec, place.plain)
+
+    def _decode(self, stored: Buffer, codec: int, plain: int) -> Buffer:
+        codec, inner = open_chunk(self._cipher, stored, codec, plain)
+        return decode(inner, codec, plain)
+
+    def _aligned(self, wanted: bool) -> bool:
+        """What is encrypted cannot be mapped, so it need not lie where it could be."""
+        return wanted and not self._cipher.seals
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
@@ -153,6 +180,7 @@ class Sink:
         return None
 
     def _store(self, chunk: bytes, codec: int, stored: Buffer, plain: int, aligned: bool) -> None:
+        codec, stored = seal_chunk(self._cipher, codec, stored, plain)
         with self._lock:
             if chunk in self._fresh:
                 return  # another thread was faster
@@ -175,7 +203,7 @@ class Sink:
 
     def _spill(self) -> None:
         """The draft is no longer small: what waited in memory goes to a pack."""
-        self._packs = PackWriter(self._backend, self._nonce)
+        self._packs = PackWriter(self._backend, self._nonce, self._cipher)
         for item in self._inline.values():
             self._fresh[item.id] = self._packs.add(
                 item.id, item.codec, item.stored, item.plain, aligned=item.aligned

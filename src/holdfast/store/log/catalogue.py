@@ -19,6 +19,7 @@ from holdfast.store.log.entries import (
     Condemn,
     Disown,
     Drop,
+    Encrypted,
     Entry,
     Label,
     Move,
@@ -118,6 +119,8 @@ class Catalogue:
             case Own():
                 self.others.append(frame)
                 self.owners[entry.subject] = _owner(entry, frame.seq)
+            case Encrypted():
+                self.others.append(frame)
             case Disown():
                 self.others.append(frame)
                 if self.owns(entry.subject, entry.token):

@@ -121,7 +121,21 @@ class Upto(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="upto
     count: int = 0
 
 
-Entry = Commit | Move | Label | Drop | Relocate | Condemn | Own | Disown | Upto
+class Encrypted(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="encrypted"):
+    """The first entry of an encrypted store: from here on everything is sealed."""
+
+    cipher: str
+    check: bytes
+    time: int
+
+
+class Sealed(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="sealed"):
+    """Another entry, encrypted."""
+
+    box: bytes
+
+
+Entry = Commit | Move | Label | Drop | Relocate | Condemn | Own | Disown | Upto | Encrypted | Sealed
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
@@ -202,7 +216,7 @@ def _fits(entry: Entry) -> bool:
             return not len(entry.volumes) % VOLUME_SIZE
         case Own():
             return len(entry.beat) == BEAT_SIZE and entry.lasts > 0
-        case Disown() | Upto():
+        case Disown() | Upto() | Encrypted() | Sealed():
             return True
 
 

@@ -165,7 +165,7 @@ class _Arrivals(Library):
     """The chunks of a store, and those that have come and are not committed yet."""
 
     def __init__(self, store: Library, sink: Sink, leaves: dict[bytes, bytes]) -> None:
-        super().__init__(store.backend)
+        super().__init__(store.backend, store.cipher)
         self._store = store
         self._sink = sink
         self._leaves = leaves

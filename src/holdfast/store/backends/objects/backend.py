@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.model.errors import Corrupt, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import Conflict, Corrupt, NotFound, Unsupported, from_os_error
 from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.files import write_all
@@ -260,6 +260,21 @@ class ObjectBackend:
     def pulse(self, name: bytes) -> Pulse | None:
         nonce = self.bucket.get(layout.beat_key(name))
         return Pulse(nonce, vouched=False) if nonce is not None else None
+
+    # -- key slots
+
+    def slots(self) -> dict[str, bytes]:
+        keys = [one.key for one in self.bucket.listed("keys") if layout.slot_name(one.key)]
+        found = zip(keys, self.bucket.many(self.bucket.get, keys), strict=True)
+        return {layout.slot_name(key) or "": data for key, data in found if data is not None}
+
+    def put_slot(self, name: str, data: bytes) -> None:
+        self._check_conditions()
+        if not self.bucket.create(layout.slot_key(name), data):
+            raise Conflict(f"there is a key slot {name} already")
+
+    def remove_slot(self, name: str) -> None:
+        self.bucket.delete(layout.slot_key(name))
 
     # -- the rest
 

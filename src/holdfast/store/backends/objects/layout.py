@@ -22,6 +22,7 @@ _SLOT_BITS = 32  # of a segment's offset: where in the entry's object
 _CHECK = 16
 _MAX_FOLD = 4 * 1024**3  # bytes that a fold may have when it is unpacked
 _LEVEL = 3
+_SLOT = re.compile(r"keys/([0-9a-f]{16})\.json")
 _BUNDLE = re.compile(r"folds/([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{16})\.bundle")
 _PACK = re.compile(r"packs/([0-9a-f]{32})\.pack")
 _SNAPSHOT = re.compile(r"folds/([0-9a-f]{16})-([0-9a-f]{16})\.snap")
@@ -41,6 +42,15 @@ def pack_key(name: bytes) -> str:
 def pack_name(key: str) -> bytes | None:
     match = _PACK.fullmatch(key)
     return bytes.fromhex(match[1]) if match else None
+
+
+def slot_key(name: str) -> str:
+    return f"keys/{name}.json"
+
+
+def slot_name(key: str) -> str | None:
+    match = _SLOT.fullmatch(key)
+    return match[1] if match else None
 
 
 def beat_key(name: bytes) -> str:

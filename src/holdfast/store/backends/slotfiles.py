@@ -1,0 +1,69 @@
+"""Key slots in a directory: one small file each, whole or not there, never written over."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from holdfast.model.errors import from_os_error
+from holdfast.store.backends.disk import Disk
+
+FOLDER = "keys"
+_NAME = re.compile(r"([0-9a-f]{16})\.json")
+_LIMIT = 64 * 1024  # bytes; no slot has more
+
+
+class SlotFiles:
+    """The folder `keys` of a store; there is none where nothing is encrypted."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        self._root = root
+        self._folder = root / FOLDER
+        self._disk = disk
+
+    def read(self) -> dict[str, bytes]:
+        try:
+            names = os.listdir(self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise from_os_error(error, "looking for key slots") from error
+        found = {}
+        for name in names:
+            if match := _NAME.fullmatch(name):
+                try:
+                    with (self._folder / name).open("rb") as file:
+                        found[match[1]] = file.read(_LIMIT)
+                except FileNotFoundError:
+                    continue  # taken away between listing and reading
+                except OSError as error:
+                    raise from_os_error(error, "reading a key slot") from error
+        return found
+
+    def put(self, name: str, data: bytes) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+            self._disk.sync_directory(self._root, "layout")
+            draft = self._root / "tmp" / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                self._disk.sync_file(file.fileno(), "key data")
+            try:
+                os.link(draft, self._folder / f"{name}.json")
+            finally:
+                draft.unlink()
+            self._disk.sync_directory(self._folder, "key name")
+        except OSError as error:
+            raise from_os_error(error, "writing a key slot") from error
+
+    def remove(self, name: str) -> None:
+        try:
+            # The slot that takes its place may be somebody's who died before its name was safe.
+            self._disk.sync_directory(self._folder, "key name")
+            (self._folder / f"{name}.json").unlink(missing_ok=True)
+            self._disk.sync_directory(self._folder, "key name")
+        except OSError as error:
+            raise from_os_error(error, "removing a key slot") from error
