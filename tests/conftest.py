@@ -25,6 +25,14 @@ def holdfast_home(
     """`HOLDFAST_HOME`, new for each test, so that none touches the user's own checkpoints."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
-    for name in ("HOLDFAST_STORE", "HOLDFAST_KEY", "HOLDFAST_KEY_FILE", "HOLDFAST_TOKEN"):
+    for name in (
+        "HOLDFAST_STORE",
+        "HOLDFAST_KEY",
+        "HOLDFAST_KEY_FILE",
+        "HOLDFAST_TOKEN",
+        "HOLDFAST_PASSPHRASE",
+        "HOLDFAST_PASSPHRASE_FILE",
+        "HOLDFAST_ENCRYPTION_KEY_FILE",
+    ):
         monkeypatch.delenv(name, raising=False)
     return home

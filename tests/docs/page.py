@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -135,6 +136,10 @@ class Reader:
             return
         if command.word not in RUN:
             raise WrongPageError(f"line {command.line}: nobody knows how to test `{command.text}`")
+        if command.word == "export":  # holds for what follows on the page, as in a shell
+            name, _, value = command.text.removeprefix("export ").partition("=")
+            os.environ[name] = value
+            return
         if command.text.startswith("holdfast serve"):
             self.serve(command)
             return

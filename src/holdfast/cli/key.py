@@ -189,7 +189,9 @@ def _encrypted(invocation: Invocation) -> Backend:
     from holdfast.store.opening import open_backend
     from holdfast.store.slots import is_encrypted
 
-    backend = open_backend(str(invocation.settings()["store"].value), create=False)
+    backend = open_backend(
+        str(invocation.settings()["store"].value), create=False, environ=invocation.environ
+    )
     if not is_encrypted(backend):
         raise BadInput(
             f"the store at {backend.url} is not encrypted",
