@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import pairwise
 
@@ -34,6 +35,7 @@ FORMATS = tuple(
 )
 
 
+@functools.lru_cache(10_000)  # the names of a program are few, and asked for again and again
 def secret_name(name: str) -> bool:
     """Whether a name says that its text is secret. `tokens` and `tokenizer` do not."""
     words = [word.lower() for word in _SPLIT.findall(name)]

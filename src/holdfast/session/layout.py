@@ -134,7 +134,10 @@ def lowest(tiers: set[str]) -> str:
 
 def encode_record(record: Record) -> bytes:
     """A record as it stands in its part."""
-    header = _encoder.encode(msgspec.structs.replace(record, data=b""))
+    if record.data:
+        header = _encoder.encode(msgspec.structs.replace(record, data=b""))
+    else:
+        header = _encoder.encode(record)
     lengths = len(header).to_bytes(4, "big"), len(record.data).to_bytes(8, "big")
     return b"".join((lengths[0], header, lengths[1], record.data))
 

@@ -118,11 +118,11 @@ class Capture:
         for skipped in self._found.skipped:
             self._items[skipped.name] = skipped
         self._imports()
-        found = self._units()
-        found += self._segments(found)
-        taken = self._proven(self._alone(found))
+        simple, others = self._told_apart(self._units())
+        others += self._segments(others)
+        taken = self._whole(self._proven(self._checked(simple, others)))
         pool = Pool(self._around, self._named | self._large, self._attempt)
-        self._records += pool.records(self._whole(taken))
+        self._records += pool.records(taken)
         self._report(taken, pool.apart)
 
     def _imports(self) -> None:
@@ -144,10 +144,10 @@ class Capture:
                 self._secret(name)
             else:
                 own = value is self._namespace  # `everything = globals()`
-                found.append(Unit(NAME + name, Scope("__main__") if own else value))
-        found += [Unit(DEFINITION + label, state) for label, state in self._found.states.items()]
-        found += [Unit(PATCH + module, changed) for module, changed in self._patches.items()]
-        found += [Unit(STATE + library, state) for library, state in self._random.items()]
+                found.append(Unit(NAME, name, Scope("__main__") if own else value))
+        found += [Unit(DEFINITION, label, state) for label, state in self._found.states.items()]
+        found += [Unit(PATCH, module, changed) for module, changed in self._patches.items()]
+        found += [Unit(STATE, library, state) for library, state in self._random.items()]
         return found
 
     def _segments(self, found: list[Unit]) -> list[Unit]:
@@ -163,34 +163,38 @@ class Capture:
                 label = self._large[id(container)] = self._around.kept.shared(id(container))
                 self._containers[label] = container
                 kind = type(container).__name__
-                made += [Unit(SEGMENT + label, piece, kind) for piece in segments.cut(container)]
+                made += [Unit(SEGMENT, label, piece, kind) for piece in segments.cut(container)]
         return made
 
-    def _alone(self, found: list[Unit]) -> list[Taken]:
-        """Each unit by itself; those that cannot be pickled go to a lower tier."""
-        taken: list[Taken | Unit] = []
+    def _told_apart(self, found: list[Unit]) -> tuple[list[Taken], list[Unit]]:
+        """Plain data, pickled at once, and everything else."""
+        simple: list[Taken] = []
+        others: list[Unit] = []
         for unit in found:
-            inside = containers(unit.value) if self._is_simple(unit) else None
-            taken.append(unit if inside is None else units.plain(unit, inside))
-        # One look at all of them is quicker than one at each.
-        simple = b"".join([each.data for each in taken if isinstance(each, Taken)])
-        searching, limit = suspect(simple), self._around.limit
-        done: list[Taken] = []
-        for each in taken:
-            if isinstance(each, Unit):
-                self._take(each, done)
-            elif (limit is not None and len(each.data) > limit) or (
-                searching and suspect(each.data)
-            ):
-                self._take(each.unit, done)
+            # A default has no name of its own; the pickler that looks for secrets knows it.
+            named = unit.kind == DEFINITION and self._found.hidden
+            inside = None if named else containers(unit.value)
+            if inside is None:
+                others.append(unit)
             else:
-                done.append(each)
-        return done
+                simple.append(units.plain(unit, inside))
+        return simple, others
 
-    def _is_simple(self, unit: Unit) -> bool:
-        """Whether it is worth a look if it is plain data."""
-        # A default has no name of its own; the pickler that looks for secrets knows it.
-        return unit.kind != SEGMENT and not (unit.kind == DEFINITION and self._found.hidden)
+    def _checked(self, simple: list[Taken], others: list[Unit]) -> list[Taken]:
+        """Each unit by itself; those that cannot be pickled go to a lower tier."""
+        taken: list[Taken] = []
+        limit = self._around.limit
+        # One look at all of them is quicker than one at each.
+        searching = suspect(b"".join([each.data for each in simple]))
+        for each in simple:
+            large = limit is not None and len(each.data) > limit
+            if large or (searching and suspect(each.data)):
+                others.append(each.unit)
+            else:
+                taken.append(each)
+        for unit in others:
+            self._take(unit, taken)
+        return taken
 
     def _take(self, unit: Unit, taken: list[Taken]) -> None:
         hidden = (
@@ -261,6 +265,7 @@ class Capture:
         return kept
 
     def _report(self, taken: list[Taken], apart: dict[str, str]) -> None:
+        self._tiers.add("cloudpickle")
         places = {place for each in taken for place in each.found.places}
         redacted = {place: self._kept.place(place) for place in sorted(places)}
         pieces: dict[str, list[Taken]] = {}
@@ -269,7 +274,10 @@ class Capture:
                 pieces.setdefault(each.unit.name, []).append(each)
         for each in taken:
             unit = each.unit
-            if unit.kind == SEGMENT or unit.name in self._items:
+            if each.attempt is None and unit.kind == NAME and not apart:
+                self._item(unit.name, "exact", "cloudpickle", "", len(each.data))
+                continue
+            if unit.kind == SEGMENT:
                 continue
             # By itself each member shows what is its own and not its neighbour's.
             whole = [each, *_within(each, pieces)]
@@ -287,7 +295,6 @@ class Capture:
             if unit.kind == DEFINITION:
                 self._found.notes.setdefault(unit.name, []).extend(reasons)
             elif unit.kind == NAME:
-                self._tiers.add("cloudpickle")
                 outcome = "placeholder" if holes else "rebuilt" if reasons else "exact"
                 size = sum(len(part.data) for part in whole) + self._beside(whole)
                 self._item(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
@@ -364,7 +371,7 @@ class Capture:
         self._items[name] = ItemReport(
             name=name,
             outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
-            reason=clean(reason),
+            reason=clean(reason) if reason else "",
             tier=tier,
             size_bytes=size_bytes,
         )

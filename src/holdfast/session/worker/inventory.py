@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field
 from types import FunctionType
 
@@ -161,8 +160,6 @@ def _add_function(
     )  # fmt: skip
     try:
         state = function_state(made)
-        # A default has no name in the state; its parameter has.
-        parameters = inspect.signature(made, follow_wrapped=False).parameters if state else {}
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001  # its attributes are user code
@@ -171,6 +168,10 @@ def _add_function(
         return
     if state:
         found.states[label] = state
-    for name, parameter in parameters.items():
-        if secret(name, parameter.default):
-            found.hidden[id(parameter.default)] = name
+    # A default has no name in the state; its parameter has.
+    code, defaults = made.__code__, made.__defaults__ or ()
+    parameters = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    pairs = [*zip(parameters, defaults, strict=False), *(made.__kwdefaults__ or {}).items()]
+    for name, default in pairs:
+        if secret(name, default):
+            found.hidden[id(default)] = name

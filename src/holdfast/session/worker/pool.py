@@ -29,12 +29,12 @@ class Pool:
         self.apart: dict[str, str] = {}  # members that no longer share, and why
 
     def records(self, units: Sequence[Taken]) -> list[Record]:
-        """The units' records, in their order, and those of what they share."""
+        """The units' records, and those of what they share."""
         if not units:
             return []
         references = {identity for taken in units for identity in taken.found.references}
         candidates = shared_ids([taken.ids for taken in units]) | self._named.keys()
-        hits = [taken.ids & candidates for taken in units]
+        hits = [taken.ids & candidates if taken.ids else taken.ids for taken in units]
         for index, taken in enumerate(units):
             if hits[index]:
                 objects = taken.objects()
@@ -43,17 +43,21 @@ class Pool:
                     for identity in hits[index]
                     if identity in self._named or changeable(objects[identity], references)
                 }
-        shared = [found - self._named.keys() for found in hits]
-        made: list[Record] = []
+        busy = [index for index, found in enumerate(hits) if found]
+        shared = [hits[index] - self._named.keys() for index in busy]
+        made: dict[int, Record] = {}
+        pooled: list[Record] = []
         for group in connected(shared):
-            members = [units[index] for index in group]
-            if any(hits[index] for index in group):
-                made += self._group(members, set().union(*(shared[index] for index in group)))
-            else:
-                made += [_alone(taken) for taken in members]
-        return made
+            members = [units[busy[index]] for index in group]
+            together = set().union(*(shared[index] for index in group))
+            records = self._group(members, together)
+            made |= zip((busy[index] for index in group), records, strict=False)
+            pooled += records[len(group) :]
+        # In the order of the units, since the segments of a container have one.
+        return [made.get(i) or _alone(taken) for i, taken in enumerate(units)] + pooled
 
     def _group(self, members: list[Taken], shared: set[int]) -> list[Record]:
+        """The members' records, and one more if there is something in the pool."""
         table = {identity: self._around.kept.shared(identity) for identity in shared}
         if len(members) > 1:
             # A tuple cannot change, but what is in it can: it is the same tuple everywhere.

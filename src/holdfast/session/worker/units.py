@@ -15,17 +15,14 @@ from holdfast.session.worker.sharing import UNCHANGING, changeable_ids
 class Unit(NamedTuple):
     """One member of a record, with its value."""
 
-    member: str
+    kind: str  # of the member: `layout.NAME` and the like
+    name: str
     value: object
     type_name: str = ""  # of the container that a segment belongs to
 
     @property
-    def kind(self) -> str:
-        return self.member.partition(":")[0] + ":"
-
-    @property
-    def name(self) -> str:
-        return self.member.partition(":")[2]
+    def member(self) -> str:
+        return self.kind + self.name
 
 
 class Taken(NamedTuple):
@@ -46,10 +43,18 @@ class Taken(NamedTuple):
         return {identity: obj for identity, (_, obj) in self.attempt.memo().items()}
 
 
+_NOTHING = Findings()  # there is nothing to be found in plain data
+
+
+_NONE: set[int] = set()
+
+
 def plain(unit: Unit, containers: dict[int, object]) -> Taken:
     """Plain data as it is."""
-    ids = {identity for identity, obj in containers.items() if type(obj) not in UNCHANGING}
-    return Taken(unit, pickle.dumps((unit.value,), 5), Findings(), ids, containers=containers)
+    ids = (
+        {i for i, obj in containers.items() if type(obj) not in UNCHANGING} if containers else _NONE
+    )
+    return Taken(unit, pickle.dumps((unit.value,), 5), _NOTHING, ids, containers=containers)
 
 
 def taken(unit: Unit, attempt: Attempt, hidden: dict[int, str] | None) -> Taken:
