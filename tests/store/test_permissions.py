@@ -20,6 +20,7 @@ RING = Keyring(Key(bytes(32)))
 # What is imported lazily must be there before the permission to read it is given away.
 AS_NOBODY = """
 import os, sys
+import numpy
 from holdfast.model.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.store.keys import Key, Keyring

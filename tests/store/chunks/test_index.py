@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from holdfast.model.errors import Corrupt
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.index import Index
-from holdfast.store.chunks.packs import Rows, make_rows
+from holdfast.store.chunks.packs import make_rows
+
+if TYPE_CHECKING:
+    from holdfast.store.chunks.packs import Rows
 
 
 def chunk(number: int) -> bytes:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.errors import Corrupt, NotFound
+from holdfast.store.arrays import np
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ID_SIZE, RAW, Location
-from holdfast.store.chunks.packs import PAGE, Rows
+from holdfast.store.chunks.packs import PAGE
 
-Prefixes = NDArray[np.uint64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdfast.store.chunks.packs import Rows
+
+    Prefixes = NDArray[np.uint64]
+    LoadRows = Callable[[bytes], Rows]
+
 _FEW = 4
-
-LoadRows = Callable[[bytes], Rows]
 
 
 class Places(NamedTuple):
@@ -146,6 +149,8 @@ class Index:
         """Every place where the chunk is said to be."""
         with self._lock:
             found = list(self._inline.get(chunk, ()))
+            if not self._levels:
+                return found
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
             for level in self._levels:
                 at = int(level.prefixes.searchsorted(prefix))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
 from holdfast.store.chunks.chunk import RAW, SEALED, Buffer, Location, chunk_id, decode, open_chunk
 from holdfast.store.chunks.index import Index
-from holdfast.store.chunks.packs import Rows, read_table
+from holdfast.store.chunks.packs import read_table
 from holdfast.store.cipher import PLAIN, Cipher
+
+if TYPE_CHECKING:
+    from holdfast.store.chunks.packs import Rows
 
 _CACHE = 64 * 1024 * 1024
 

@@ -7,16 +7,21 @@ import struct
 import threading
 from concurrent.futures import Future
 from functools import partial
+from typing import TYPE_CHECKING
 
-import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
+from holdfast.store.arrays import np
 from holdfast.store.backends.contract import Backend, PackFile
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
 from holdfast.store.cipher import PLAIN, Cipher
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.void]
 
 VERSION = 1
 PAGE = 4096
@@ -27,18 +32,15 @@ _TABLE_MAGIC = b"HOLDFAST-TABLE".ljust(16, b"\0")
 _SEALED_MAGIC = b"HOLDFAST-SEALED".ljust(16, b"\0")
 BLOCK = 64  # size of the head, the foot and a row
 
-ROW = np.dtype(
-    [
-        ("id", "V32"),
-        ("offset", "<u8"),
-        ("stored", "<u4"),
-        ("plain", "<u4"),
-        ("codec", "u1"),
-        ("zeros", "V7"),
-        ("check", "V8"),
-    ]
-)
-Rows = NDArray[np.void]
+_ROW = [
+    ("id", "V32"),
+    ("offset", "<u8"),
+    ("stored", "<u4"),
+    ("plain", "<u4"),
+    ("codec", "u1"),
+    ("zeros", "V7"),
+    ("check", "V8"),
+]
 
 
 def pack_head(name: bytes) -> bytes:
@@ -84,7 +86,7 @@ def read_table(backend: Backend, name: bytes, size: int, cipher: Cipher = PLAIN)
     table = backend.read(name, at, length)
     if blake3(table + foot[:48]).digest()[:16] != checksum:
         raise Corrupt("the pack's table does not match its checksum", where=where)
-    return np.frombuffer(cipher.open(table, b"table" + name), dtype=ROW)
+    return np.frombuffer(cipher.open(table, b"table" + name), dtype=_ROW)
 
 
 def stored_check(codec: int, stored: Buffer) -> bytes:
@@ -95,7 +97,7 @@ def stored_check(codec: int, stored: Buffer) -> bytes:
 
 def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
     """A table of ids, places and checksums, sorted by id as raw bytes."""
-    rows = np.zeros(len(entries), dtype=ROW)
+    rows = np.zeros(len(entries), dtype=_ROW)
     for i, (chunk, place, check) in enumerate(sorted(entries)):
         rows[i] = (chunk, place.offset, place.stored, place.plain, place.codec, bytes(7), check)
     return rows

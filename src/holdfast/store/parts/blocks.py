@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt
+from holdfast.store.arrays import np
 from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer
 from holdfast.store.parts.part import split_ids
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PAGE = 4096
 PAGES = 64
@@ -27,8 +29,8 @@ LEAF_BLOCKS = 256
 HOLE = -1
 
 # An extent's fields, stored column by column: equal columns compress, equal rows are rare.
-_COLUMNS = (("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2"))
-_EXTENT = np.dtype(list(_COLUMNS))
+_COLUMNS = [("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2")]
+_EXTENT_SIZE = 7
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +70,7 @@ class PageTable:
         self.chunk: NDArray[np.int32] = np.full((count, PAGES), HOLE, dtype=np.int32)
         self.at: NDArray[np.uint16] = np.zeros((count, PAGES), dtype=np.uint16)
         self._run_counts: list[int] | None = None
+        self._shared: frozenset[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -136,6 +139,15 @@ class PageTable:
         single = number != HOLE and self.run_count(block) <= 2 and self.ids[number] == found
         return found if single else None
 
+    def shared_ids(self) -> frozenset[bytes]:
+        """Chunks that several blocks have pages of; asked only of tables that are complete."""
+        if self._shared is None:
+            rows = np.arange(len(self), dtype=np.int64)[:, None]
+            pairs = np.unique(self.chunk * np.int64(LEAF_BLOCKS) + rows)  # holes are negative
+            uses = np.bincount(pairs[pairs >= 0] // LEAF_BLOCKS)
+            self._shared = frozenset(self.ids[i] for i in np.flatnonzero(uses > 1).tolist())
+        return self._shared
+
     def used_ids(self) -> list[bytes]:
         used = np.unique(self.chunk)
         return [self.ids[i] for i in used.tolist() if i != HOLE]
@@ -144,7 +156,7 @@ class PageTable:
         used = np.unique(self.chunk)
         used = used[used != HOLE]
         runs = self.runs()
-        rows = np.zeros(len(runs.page), dtype=_EXTENT)
+        rows = np.zeros(len(runs.page), dtype=_COLUMNS)
         rows["block"], rows["page"] = runs.page // PAGES, runs.page % PAGES
         rows["pages"] = runs.pages
         rows["chunk"] = np.searchsorted(used, runs.chunk)
@@ -183,7 +195,7 @@ class PageTable:
 
 def _rows(packed: bytes) -> NDArray[np.void]:
     """Columns back to rows; raises ValueError when they do not fit."""
-    rows = np.empty(len(packed) // _EXTENT.itemsize, dtype=_EXTENT)
+    rows = np.empty(len(packed) // _EXTENT_SIZE, dtype=_COLUMNS)
     at = 0
     for name, kind in _COLUMNS:
         rows[name] = np.frombuffer(packed, dtype=kind, count=len(rows), offset=at)

@@ -7,8 +7,12 @@ FastCDC a cut is hard to get before the wanted size and easy after it; pieces ha
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
+
+from holdfast.store.arrays import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MIN_PIECE = 16 * 1024
 WANTED_PIECE = 32 * 1024
@@ -16,9 +20,9 @@ MAX_PIECE = 64 * 1024
 _WINDOW = 32
 _STRIPE = 64 * 1024  # positions hashed at a time, so that the arrays stay in the cache
 _FACTOR = 0x9E3779B1  # odd; powers of it weigh the bytes of the window
-_MIX = np.uint32(0x85EBCA6B)
-_HARD = np.uint32(1 << (32 - 16))  # a hash below this cuts anywhere: once in 64 KiB
-_EASY = np.uint32(1 << (32 - 13))  # below this, past the wanted size: once in 8 KiB
+_MIX = 0x85EBCA6B
+_HARD = 1 << (32 - 16)  # a hash below this cuts anywhere: once in 64 KiB
+_EASY = 1 << (32 - 13)  # below this, past the wanted size: once in 8 KiB
 
 
 def cut(data: memoryview, final: bool) -> list[int]:
@@ -73,5 +77,5 @@ def _hashes(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
         values[width:] += shifted
         width, factor = width * 2, factor * factor & 0xFFFFFFFF
     values ^= values >> np.uint32(15)
-    values *= _MIX
+    values *= np.uint32(_MIX)
     return values

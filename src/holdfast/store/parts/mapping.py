@@ -11,11 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Corrupt, HoldfastError, from_os_error
+from holdfast.store.arrays import np
 from holdfast.store.backends.contract import Hold
 from holdfast.store.backends.files import open_file
 from holdfast.store.chunks import workers
@@ -27,7 +26,10 @@ from holdfast.store.parts.pageio import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 
-Column = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p

@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Corrupt
+from holdfast.store.arrays import np
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ZERO_ID, Buffer, chunk_id
 from holdfast.store.chunks.library import Library
@@ -19,7 +18,10 @@ from holdfast.store.parts.blocks import BLOCK, HOLE, LEAF_BLOCKS, PAGE, PAGES, P
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.sources import WINDOW, Fetch
 
-Bytes = NDArray[np.uint8]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
 
 _BLOCKS_PER_WINDOW = WINDOW // BLOCK
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
@@ -85,11 +87,15 @@ class PageReader:
     def assemble(self, block: int) -> Bytes:
         """The block padded with zeros to its full size; each chunk is verified."""
         data = np.zeros(BLOCK, dtype=np.uint8)
-        for extent in self.table(block // LEAF_BLOCKS).extents(block % LEAF_BLOCKS):
-            whole = extent.pages == PAGES
-            plain = (
-                self._library.get(extent.chunk) if whole else self._library.get_shared(extent.chunk)
-            )
+        table = self.table(block // LEAF_BLOCKS)
+        shared = table.shared_ids()
+        own: dict[bytes, Buffer] = {}  # what no neighbour needs is not worth keeping
+        for extent in table.extents(block % LEAF_BLOCKS):
+            if extent.chunk in shared:
+                plain = self._library.get_shared(extent.chunk)
+            else:
+                plain = own.get(extent.chunk) or self._library.get(extent.chunk)
+                own[extent.chunk] = plain
             piece = np.frombuffer(plain, dtype=np.uint8)
             piece = piece[extent.at * PAGE : (extent.at + extent.pages) * PAGE]
             data[extent.page * PAGE : extent.page * PAGE + len(piece)] = piece

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-import numpy as np
-
 from holdfast.model.errors import BadInput, from_os_error
+from holdfast.store.arrays import np
 
 Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
 
@@ -53,7 +53,8 @@ def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch
 
 def _memory(source: object) -> memoryview | None:
     """The bytes of a buffer as they lie in memory; None when it is none."""
-    if isinstance(source, np.ndarray):
+    # Who has an array has loaded numpy, too.
+    if "numpy" in sys.modules and isinstance(source, np.ndarray):
         if source.dtype.hasobject:
             raise BadInput("an array of Python objects has no bytes of its own")
         flags = source.flags

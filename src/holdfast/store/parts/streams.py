@@ -23,6 +23,9 @@ from holdfast.store.parts.part import PartRecord, Pieces, decode_pieces, split_i
 from holdfast.store.parts.structure import read_value
 
 _BATCH = 16  # pieces handled by one task when a part is copied out
+# Bytes written at a time. From 2 MiB on the kernel looks for huge pages to cache them in, and
+# where memory is cold or scattered that takes longer than everything else.
+_BITE = 1024 * 1024
 
 
 class PartPieces(Protocol):
@@ -203,15 +206,16 @@ class PartStream(io.RawIOBase):
     def _copy_batch(self, fd: int, first: int, last: int) -> None:
         # Adjacent pieces are written together; each call costs a lock of the file.
         pending: list[Buffer] = []
-        at = 0
+        at = size = 0
         for index in range(first, last):
             data = self._pieces.fetch(index)
-            if data is None:
+            if pending and (data is None or size + len(data) > _BITE):
                 _write(fd, pending, at)
-                pending = []
-            else:
+                pending, size = [], 0
+            if data is not None:
                 at = at if pending else self._pieces.span(index)[0]
                 pending.append(data)
+                size += len(data)
         _write(fd, pending, at)
 
 
