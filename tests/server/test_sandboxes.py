@@ -50,7 +50,7 @@ async def test_create_and_execute(server: Server) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"enable_sandbox_handoff": True},
+        {"enable_sandbox_handoff": True},  # without enable_checkpoint
         {"enable_idle_timeout_auto_checkpoint": True},
         {"engine": "other"},
         {"image": "../etc"},
@@ -223,6 +223,46 @@ async def test_checkpoint_and_attach(server: Server) -> None:
         await live.rest()
     async with attach(server, wire.identity) as gone:
         assert await gone.rest() == (["NOT_FOUND"], 1011)
+
+
+async def test_locks_are_told_with_handoff(server: Server) -> None:
+    async with Wire(server, "/create") as wire:
+        await wire.send(enable_checkpoint=True, enable_sandbox_handoff=True)
+        assert await wire.until("RUNNING") == [
+            "CREATING",
+            "LOCK_ACQUIRING",
+            "LOCK_ACQUIRED",
+            "sandbox_id",
+            "RUNNING",
+        ]
+        await wire.send(action="checkpoint")
+        released = ["DELETING", "LOCK_RELEASING", "LOCK_RELEASED", "DELETED"]
+        assert await wire.rest() == (["CHECKPOINTING", *released, "CHECKPOINTED"], 1000)
+    async with attach(server, wire.identity) as back:
+        assert await back.until("RUNNING") == [
+            "RESTORING",
+            "LOCK_ACQUIRING",
+            "LOCK_ACQUIRED",
+            "RUNNING",
+        ]
+        await back.send(action="kill_sandbox")
+        assert await back.rest() == (["KILLING", *released, "KILLED"], 1000)
+
+
+async def test_what_another_server_runs_is_in_use(start: Starter) -> None:
+    first, second = start("--engine", "process"), start("--engine", "process")
+    wire = await created(first, enable_checkpoint=True)
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    async with attach(second, wire.identity) as other:
+        assert await other.rest() == (["IN_USE"], 1011)
+    assert await wire.run("bash", "echo mine") == "mine\n"
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    async with attach(second, wire.identity) as other:
+        assert await other.until("RUNNING") == ["RESTORING", "RUNNING"]
+        await other.send(action="kill_sandbox")
+        await other.rest()
 
 
 async def test_a_checkpoint_that_is_not_enabled(server: Server) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.model.errors import Unsupported
+from holdfast.protocol.sandbox_messages import Limits as Asked
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.volume import Volume
 
@@ -48,6 +49,18 @@ class Limits:
     processes: int = 256
     disk_bytes: int = 2 << 30
     seconds: float = 3600.0
+
+    def capped(self, asked: Asked | None) -> Limits:
+        """What was asked for, never more than these."""
+        if asked is None:
+            return self
+        return Limits(
+            memory_bytes=min(self.memory_bytes, asked.memory_bytes or self.memory_bytes),
+            cpus=min(self.cpus, asked.cpus or self.cpus),
+            processes=min(self.processes, asked.processes or self.processes),
+            disk_bytes=min(self.disk_bytes, asked.disk_bytes or self.disk_bytes),
+            seconds=min(self.seconds, asked.seconds or self.seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

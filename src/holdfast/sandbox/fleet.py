@@ -8,13 +8,11 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import (
-    BadInput,
-    CaptureFailed,
     Conflict,
     Denied,
     HoldfastError,
@@ -23,23 +21,22 @@ from holdfast.model.errors import (
 )
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import CreateRequest
-from holdfast.protocol.sandbox_messages import Limits as Asked
-from holdfast.sandbox import keeping, roots
+from holdfast.sandbox import keeping, owning, roots
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.execution import Execution
+from holdfast.sandbox.freezing import Captured, Freezer
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import Client, Frozen, LiveSandbox
+from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.roots import Root
 from holdfast.store import Store
+from holdfast.store.leases import Lease
 
 log = logging.getLogger("holdfast.sandbox")
 KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
 _ID = re.compile(r"[0-9a-f]{32}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-Tell = Callable[[Fact], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +48,7 @@ class Settings:
     checkpoints: bool = True
     limits: Limits = field(default_factory=Limits)
     images: tuple[tuple[str, Path], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """A checkpoint and how long the sandbox stood still for it."""
-
-    checkpoint: Checkpoint
-    pause_ms: float
+    url: str | None = None  # where others reach this server
 
 
 class Fleet:
@@ -70,6 +60,7 @@ class Fleet:
         self.settings = settings
         self.folder = folder
         self.live: dict[str, LiveSandbox] = {}
+        self.freezer = Freezer(store, engine)
         self._workshop = Workshop(engine, folder / "boxes")
         self._root: Root = roots.default(folder / "root")
         self._pool = Pool(self._plain, settings.warm)
@@ -85,30 +76,59 @@ class Fleet:
 
     # -- making
 
-    async def create(self, request: CreateRequest) -> tuple[LiveSandbox, str]:
+    async def create(
+        self, request: CreateRequest, tell: Tell | None = None
+    ) -> tuple[LiveSandbox, str]:
         """A new sandbox and its token. Raises HoldfastError."""
         self._check(request)
         self._making += 1
+        identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
         try:
-            body = await self._new_body(request)
+            lease = await self._own(identity, request, tell)
+            try:
+                body = await self._new_body(request)
+            except BaseException:
+                await owning.release(lease)
+                raise
         finally:
             self._making -= 1
-        token = secrets.token_urlsafe(32)
-        sandbox = LiveSandbox(
-            secrets.token_hex(16), keeping.token_hash(token), request, body, body.build.limits
-        )
+        sandbox = LiveSandbox(identity, keeping.token_hash(token), request, body, body.build.limits)
+        sandbox.lease = lease
         self._enlist(sandbox)
         return sandbox, token
+
+    async def _own(
+        self, identity: str, request: CreateRequest, tell: Tell | None = None
+    ) -> Lease | None:
+        loop = asyncio.get_running_loop()
+
+        def lost(error: HoldfastError) -> None:
+            loop.call_soon_threadsafe(self._lease_lost, identity, error)
+
+        return await owning.own(
+            self.store, identity, request, tell or owning.silence, lost, url=self.settings.url
+        )
+
+    def _lease_lost(self, identity: str, error: HoldfastError) -> None:
+        sandbox = self.live.get(identity)
+        if sandbox is not None:
+            log.warning("sandbox %s is no longer ours: %s", identity, error)
+            self._later(self._disowned(sandbox, error))
+
+    async def _disowned(self, sandbox: LiveSandbox, error: HoldfastError) -> None:
+        """Somebody else may run it now, so we must not: stop, and say why."""
+        client = sandbox.client
+        await _tell(client, Fact.LEASE_LOST)
+        await _tell(client, Fact.DELETE_BEGUN)
+        await self._retire(sandbox)
+        await _tell(client, Fact.DELETED)
+        await _tell(client, Fact.ENDED)
 
     def _check(self, request: CreateRequest) -> None:
         """Everything that can be said without starting anything."""
         self._check_room(1)
         if request.enable_checkpoint and not self.settings.checkpoints:
             raise Unsupported("this server takes no checkpoints")
-        if request.enable_sandbox_handoff:
-            raise Unsupported(
-                "this server cannot hand sandboxes over", hint="leave enable_sandbox_handoff out"
-            )
         if request.engine not in (None, "auto", self.engine.name):
             raise Unsupported(
                 f"this server has the engine {self.engine.name}, not {request.engine}"
@@ -118,7 +138,7 @@ class Fleet:
         if request.image not in (None, "default", *(name for name, _ in self.settings.images)):
             raise NotFound(f"this server has no image {request.image!r:.100}")
         if request.filesystem_snapshot_name is not None:
-            check_name(request.filesystem_snapshot_name)
+            keeping.check_name(request.filesystem_snapshot_name)
 
     def _check_room(self, more: int) -> None:
         if self._stopping:
@@ -144,7 +164,7 @@ class Fleet:
             if kept.environment.get("root") != self._root_of(request).digest:
                 raise Unsupported("the snapshot belongs to another root")
             fill = self._filling(kept)
-        limits = limited(self.settings.limits, request.limits)
+        limits = self.settings.limits.capped(request.limits)
         root = self._root_of(request)
         return await self._workshop.make(root, limits, network=request.network, fill=fill)
 
@@ -202,6 +222,9 @@ class Fleet:
             raise Denied("the sandbox token is wrong")
         if identity in self._restoring:
             raise Conflict("another client is restoring this sandbox")
+        owner = await asyncio.to_thread(self.store.owner, keeping.subject_of(identity))
+        if owner is not None:
+            raise Conflict(f"the sandbox runs on another server ({owner.url or owner.name})")
         return kept
 
     def _kept(self, identity: str) -> Kept:
@@ -216,13 +239,19 @@ class Fleet:
         self._check_room(1)
         kept.check(self.engine, self._root_of(kept.request).digest)
 
-    async def restore(self, identity: str, kept: Kept) -> LiveSandbox:
+    async def restore(self, identity: str, kept: Kept, tell: Tell | None = None) -> LiveSandbox:
         """Bring a sandbox back under its own id. Raises HoldfastError; the checkpoint stays."""
         if identity in self._restoring or identity in self.live:
             raise Conflict("another client is restoring this sandbox")
         self._restoring.add(identity)
         try:
-            sandbox = await self._revive(identity, kept.token, kept)
+            lease = await self._own(identity, kept.request, tell)
+            try:
+                sandbox = await self._revive(identity, kept.token, kept)
+            except BaseException:
+                await owning.release(lease)
+                raise
+            sandbox.lease = lease
             self._enlist(sandbox)
             return sandbox
         finally:
@@ -241,7 +270,7 @@ class Fleet:
         self, identity: str, token: str, kept: Kept, fill: Callable[[Path], None], image: Path
     ) -> LiveSandbox:
         request = kept.request
-        limits = limited(self.settings.limits, request.limits)
+        limits = self.settings.limits.capped(request.limits)
         root = self._root_of(request)
         exact = self.engine.capabilities.exact_checkpoint
         body = await self._workshop.make(
@@ -265,19 +294,6 @@ class Fleet:
 
     # -- freezing
 
-    async def checkpoint(
-        self, sandbox: LiveSandbox, *, reason: str, during_execution: bool = False
-    ) -> Captured:
-        """A checkpoint of a sandbox that goes on. Raises CaptureFailed or Unsupported; then it
-        goes on as it was, too."""
-        async with sandbox.work:
-            self._check_freezing(sandbox, during_execution)
-            frozen, pause = await self._moment(sandbox)
-            try:
-                return Captured(await self._save(sandbox, frozen, reason), pause)
-            finally:
-                await asyncio.to_thread(frozen.discard)
-
     async def put_away(
         self,
         sandbox: LiveSandbox,
@@ -292,84 +308,40 @@ class Fleet:
         async with sandbox.work:
             if force and not self.engine.capabilities.during_execution:
                 await sandbox.kill_all()
-            self._check_freezing(sandbox, during_execution or force)
+            self.freezer.check(sandbox, during_execution or force)
             began = time.perf_counter()
             frozen = await sandbox.freeze()
             try:
-                checkpoint = await self._save(sandbox, frozen, reason)
+                checkpoint = await self.freezer.save(sandbox, frozen, reason)
             except BaseException:
                 await sandbox.thaw()
                 raise
             finally:
                 await asyncio.to_thread(frozen.discard)
             pause = (time.perf_counter() - began) * 1000
-            await tell(Fact.DELETE_BEGUN)
-            await self._retire(sandbox)
-            await tell(Fact.DELETED)
+            await self._delete(sandbox, tell)
             return Captured(checkpoint, pause)
 
-    def _check_freezing(self, sandbox: LiveSandbox, during_execution: bool) -> None:
-        if sandbox.ended:
-            raise CaptureFailed("the sandbox has ended")
-        if sandbox.executing and not during_execution:
-            raise Conflict(
-                "an execution is running", hint="wait for it, or ask with during_execution"
-            )
-        if sandbox.executing:
-            self.engine.capabilities.need("during_execution", self.engine.name)
-
-    async def _moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
-        began = time.perf_counter()
-        frozen = await sandbox.freeze()
-        await sandbox.thaw()
-        return frozen, (time.perf_counter() - began) * 1000
-
-    async def _save(self, sandbox: LiveSandbox, frozen: Frozen, reason: str) -> Checkpoint:
-        config = keeping.config_of(sandbox.request, sandbox.token, frozen.epoch, frozen.executions)
-        root = sandbox.body.build.root
-        try:
-            return await asyncio.to_thread(
-                keeping.save,
-                self.store,
-                keeping.subject_of(sandbox.identity),
-                reason=reason,
-                config=config,
-                environment={**self.engine.environment(), "root": root.digest},
-                files=frozen.files,
-                image=frozen.image,
-            )
-        except HoldfastError as error:
-            raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
-
-    async def snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
-        """Keep the files of a sandbox under a name. Raises HoldfastError."""
-        check_name(name)
-        self.engine.capabilities.need("snapshot", self.engine.name)
-        async with sandbox.work:
-            frozen, _ = await self._moment(sandbox)
-            try:
-                return await asyncio.to_thread(
-                    keeping.save,
-                    self.store,
-                    keeping.snapshot_subject(name),
-                    reason=f"files of {sandbox.identity}",
-                    config=keeping.config_of(CreateRequest(), "", 0, []),
-                    environment={"root": sandbox.body.build.root.digest},
-                    files=frozen.files,
-                    image=None,
-                )
-            finally:
-                await asyncio.to_thread(frozen.discard)
+    async def _delete(self, sandbox: LiveSandbox, tell: Tell) -> None:
+        """Stop running a sandbox and let others own it, step by step for whoever watches."""
+        await tell(Fact.DELETE_BEGUN)
+        await self._retire(sandbox)
+        if sandbox.request.enable_sandbox_handoff:
+            await tell(Fact.LOCK_RELEASE_BEGUN)
+        await owning.release(sandbox.lease)
+        if sandbox.request.enable_sandbox_handoff:
+            await tell(Fact.LOCK_RELEASED)
+        await tell(Fact.DELETED)
 
     async def fork(self, sandbox: LiveSandbox, count: int) -> list[tuple[LiveSandbox, str]]:
         """Live copies, each with an id and a token of its own; all of them or none."""
         self.engine.capabilities.need("fork", self.engine.name)
         self._check_room(count)
         async with sandbox.work:
-            self._check_freezing(sandbox, self.engine.capabilities.during_execution)
-            frozen, _ = await self._moment(sandbox)
+            self.freezer.check(sandbox, self.engine.capabilities.during_execution)
+            frozen, _ = await self.freezer.moment(sandbox)
         try:
-            origin = await self._save(sandbox, frozen, f"fork into {count}")
+            origin = await self.freezer.save(sandbox, frozen, f"fork into {count}")
             kept = await asyncio.to_thread(keeping.read, self.store, origin)
             made: list[tuple[LiveSandbox, str]] = []
             try:
@@ -380,6 +352,7 @@ class Fleet:
                     await self._retire(copy)
                 raise
             for copy, _ in made:
+                copy.lease = await self._own(copy.identity, copy.request)
                 self._enlist(copy)
             return made
         finally:
@@ -398,15 +371,14 @@ class Fleet:
 
     async def rollback(self, sandbox: LiveSandbox, to: str | None = None) -> Checkpoint:
         """Go back to a checkpoint of this sandbox, keeping its id, its token and its client."""
-        subject = keeping.subject_of(sandbox.identity)
         async with sandbox.work:
-            target = await asyncio.to_thread(self.store.rollback, subject, to)
+            target = await asyncio.to_thread(self._roll_back, sandbox, to)
             try:
                 kept = await asyncio.to_thread(keeping.read, self.store, target)
                 kept.check(self.engine, self._root_of(sandbox.request).digest)
                 back = await self._revive(sandbox.identity, sandbox.token, kept)
             except BaseException:
-                await asyncio.to_thread(self.store.undo, subject)
+                await asyncio.to_thread(self._undo, sandbox)
                 raise
             old, sandbox.body = sandbox.body, back.body
             sandbox.epoch = back.epoch
@@ -416,15 +388,21 @@ class Fleet:
             self._later(old.clear())
             return target
 
+    def _roll_back(self, sandbox: LiveSandbox, to: str | None) -> Checkpoint:
+        subject = keeping.subject_of(sandbox.identity)
+        return self.store.rollback(subject, to, lease=sandbox.lease)
+
+    def _undo(self, sandbox: LiveSandbox) -> None:
+        self.store.undo(keeping.subject_of(sandbox.identity), lease=sandbox.lease)
+
     # -- ending
 
     async def kill(self, sandbox: LiveSandbox, tell: Tell) -> None:
         """End a sandbox for good; its checkpoints stay in the store, but nobody attaches."""
         async with sandbox.work:
-            await tell(Fact.DELETE_BEGUN)
-            await asyncio.to_thread(self._mark_killed, sandbox.identity)
-            await self._retire(sandbox)
-            await tell(Fact.DELETED)
+            if sandbox.lease is not None:
+                await asyncio.to_thread(self._mark_killed, sandbox.identity)
+            await self._delete(sandbox, tell)
 
     def _mark_killed(self, identity: str) -> None:
         head = self.store.head(keeping.subject_of(identity))
@@ -466,9 +444,7 @@ class Fleet:
                 await _tell(client, Fact.CHECKPOINTED)
                 return
             async with sandbox.work:
-                await _tell(client, Fact.DELETE_BEGUN)
-                await self._retire(sandbox)
-                await _tell(client, Fact.DELETED)
+                await self._delete(sandbox, lambda fact: _tell(client, fact))
             await _tell(client, Fact.ENDED)
         except HoldfastError as error:
             log.warning("sandbox %s could not be put away: %s", sandbox.identity, error)
@@ -485,11 +461,13 @@ class Fleet:
         async def put_down(sandbox: LiveSandbox) -> None:
             try:
                 if sandbox.request.enable_checkpoint and not sandbox.ended:
-                    await self.put_away(sandbox, _silence, reason="the server stopped", force=True)
+                    await self.put_away(
+                        sandbox, owning.silence, reason="the server stopped", force=True
+                    )
             except HoldfastError as error:
                 troubles.append(f"sandbox {sandbox.identity}: {error}")
             if not sandbox.ended:
-                await self._retire(sandbox)
+                await self._delete(sandbox, owning.silence)
 
         await asyncio.gather(*(put_down(each) for each in list(self.live.values())))
         clearing = [task for task in self._background if task.get_name() != "idle watch"]
@@ -512,35 +490,9 @@ class Fleet:
         task.add_done_callback(self._background.discard)
 
 
-def check_name(name: str) -> None:
-    """Names that become part of a subject. Raises BadInput."""
-    if not _NAME.fullmatch(name):
-        raise BadInput(
-            f"bad name: {name!r:.100}", hint="letters, digits and any of . _ -, at most 100"
-        )
-
-
-def limited(ours: Limits, asked: Asked | None) -> Limits:
-    """What was asked for, never more than the server gives."""
-    if asked is None:
-        return ours
-    return replace(
-        ours,
-        memory_bytes=min(ours.memory_bytes, asked.memory_bytes or ours.memory_bytes),
-        cpus=min(ours.cpus, asked.cpus or ours.cpus),
-        processes=min(ours.processes, asked.processes or ours.processes),
-        disk_bytes=min(ours.disk_bytes, asked.disk_bytes or ours.disk_bytes),
-        seconds=min(ours.seconds, asked.seconds or ours.seconds),
-    )
-
-
 async def _tell(client: Client | None, fact: Fact, error: HoldfastError | None = None) -> None:
     if client is not None:
         await client.tell(fact, error=error)
-
-
-async def _silence(fact: Fact) -> None:
-    """Nobody is there to be told."""
 
 
 def _discard(image: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Any
 import msgspec
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Corrupt, NotFound, Unsupported
+from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
 from holdfast.model.subject import Subject
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import upper
 from holdfast.sandbox.contract import Engine
 from holdfast.store import Store
+from holdfast.store.leases import Lease
 
 FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CONFIG, ENVIRONMENT, FILES, MEMORY = "config", "environment", "files/upper", "memory/"
 
 
@@ -30,6 +33,14 @@ def subject_of(sandbox_id: str) -> Subject:
 
 def snapshot_subject(name: str) -> Subject:
     return Subject("sandbox", f"snapshots/{name}")
+
+
+def check_name(name: str) -> None:
+    """Names that become part of a subject. Raises BadInput."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"bad name: {name!r:.100}", hint="letters, digits and any of . _ -, at most 100"
+        )
 
 
 def token_hash(token: str) -> str:
@@ -78,9 +89,10 @@ def save(
     environment: Mapping[str, object],
     files: Path,
     image: Path | None,
+    lease: Lease | None = None,
 ) -> Checkpoint:
     """Write a checkpoint; durable when this returns."""
-    with store.draft(subject, reason=reason) as draft:
+    with store.draft(subject, reason=reason, lease=lease) as draft:
         draft.put(CONFIG, {"format": FORMAT, **config}, split="structure")
         draft.put(ENVIRONMENT, dict(environment), split="structure")
         draft.put(FILES, files, split="content")

@@ -24,6 +24,7 @@ from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.line import Start
+from holdfast.store.leases import Lease
 
 MOST_BESIDE = 32  # processes of a client at once
 MOST_FILE_BYTES = 64 << 20
@@ -76,6 +77,7 @@ class LiveSandbox:
         self.beside: dict[str, Execution] = {}
         self.client: Client | None = None
         self.work = asyncio.Lock()  # freezing, going back and ending, one at a time
+        self.lease: Lease | None = None
         self.ended = False
         self.touched = time.monotonic()
 

@@ -36,7 +36,8 @@ from holdfast.protocol.sandbox_messages import (
 )
 from holdfast.protocol.sandbox_requests import Refusal, Request, parse_request
 from holdfast.sandbox.execution import Execution
-from holdfast.sandbox.fleet import Captured, Fleet
+from holdfast.sandbox.fleet import Fleet
+from holdfast.sandbox.freezing import Captured
 from holdfast.sandbox.live import LiveSandbox
 
 log = logging.getLogger("holdfast.server")
@@ -322,7 +323,7 @@ class Connection:
                     hint="create it with enable_checkpoint",
                 )
             if request.leave_running:
-                captured = await self._fleet.checkpoint(
+                captured = await self._fleet.freezer.checkpoint(
                     sandbox, reason=request.reason, during_execution=request.during_execution
                 )
             else:
@@ -349,7 +350,7 @@ class Connection:
     async def _snapshot(self, sandbox: LiveSandbox, request: SnapshotRequest) -> None:
         await self.tell(Fact.SNAPSHOT_BEGUN)
         try:
-            made = await self._fleet.snapshot(sandbox, request.name)
+            made = await self._fleet.freezer.snapshot(sandbox, request.name)
         except HoldfastError as error:
             await self.tell(
                 Fact.SNAPSHOT_FAILED, str(error), error=error, request_id=request.request_id

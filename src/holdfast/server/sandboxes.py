@@ -16,11 +16,13 @@ from holdfast.model.errors import (
     Denied,
     HoldfastError,
     NotFound,
+    Owned,
     Unsupported,
 )
 from holdfast.protocol.sandbox_flow import Fact, encode
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, SandboxIdEvent
 from holdfast.protocol.sandbox_requests import LANGUAGES, MAX_FRAME, parse_create
+from holdfast.sandbox import owning
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
@@ -50,7 +52,7 @@ class Sandboxes:
             try:
                 if self.fleet is None:
                     raise self._why_not
-                sandbox, token = await self.fleet.create(parse_create(frame))
+                sandbox, token = await self.fleet.create(parse_create(frame), connection.tell)
             except HoldfastError as error:
                 await connection.tell(Fact.CREATE_FAILED, str(error), error=error)
                 return
@@ -109,7 +111,10 @@ class Sandboxes:
         try:
             fleet.check(kept)  # before RESTORING is said: some clients hang on an error after it
             await connection.tell(Fact.RESTORE_BEGUN)
-            sandbox = await fleet.restore(identity, kept)
+            sandbox = await fleet.restore(identity, kept, connection.tell)
+        except Owned:
+            await connection.tell(Fact.IN_USE)  # another server was faster
+            return False
         except HoldfastError as error:
             await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
@@ -139,7 +144,7 @@ class Sandboxes:
             asked = ExecuteRequest(language=language, code=code, stdin=False)
             execution = await sandbox.execute(asked)
         except BaseException:
-            await fleet.kill(sandbox, _nobody)
+            await fleet.kill(sandbox, owning.silence)
             raise
         as_events = "application/x-ndjson" in request.headers.get("accept", "")
         stream = lines(execution) if as_events else text(execution)
@@ -230,8 +235,4 @@ async def ending(
             sandbox.touch()
             yield block
     finally:
-        await asyncio.shield(fleet.kill(sandbox, _nobody))
-
-
-async def _nobody(fact: Fact) -> None:
-    """Nobody waits for statuses here."""
+        await asyncio.shield(fleet.kill(sandbox, owning.silence))

@@ -1,0 +1,98 @@
+"""Freezing live sandboxes: one moment of each, kept in the store while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError
+from holdfast.protocol.sandbox_messages import CreateRequest
+from holdfast.sandbox import keeping
+from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.live import Frozen, LiveSandbox
+from holdfast.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A checkpoint and how long the sandbox stood still for it."""
+
+    checkpoint: Checkpoint
+    pause_ms: float
+
+
+class Freezer:
+    """Takes checkpoints for one store, of sandboxes of one engine."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self.store = store
+        self.engine = engine
+
+    async def checkpoint(
+        self, sandbox: LiveSandbox, *, reason: str, during_execution: bool = False
+    ) -> Captured:
+        """A checkpoint of a sandbox that goes on. Raises CaptureFailed or Unsupported; then it
+        goes on as it was, too."""
+        async with sandbox.work:
+            self.check(sandbox, during_execution)
+            frozen, pause = await self.moment(sandbox)
+            try:
+                return Captured(await self.save(sandbox, frozen, reason), pause)
+            finally:
+                await asyncio.to_thread(frozen.discard)
+
+    def check(self, sandbox: LiveSandbox, during_execution: bool) -> None:
+        if sandbox.ended:
+            raise CaptureFailed("the sandbox has ended")
+        if sandbox.executing and not during_execution:
+            raise Conflict(
+                "an execution is running", hint="wait for it, or ask with during_execution"
+            )
+        if sandbox.executing:
+            self.engine.capabilities.need("during_execution", self.engine.name)
+
+    async def moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
+        began = time.perf_counter()
+        frozen = await sandbox.freeze()
+        await sandbox.thaw()
+        return frozen, (time.perf_counter() - began) * 1000
+
+    async def save(self, sandbox: LiveSandbox, frozen: Frozen, reason: str) -> Checkpoint:
+        config = keeping.config_of(sandbox.request, sandbox.token, frozen.epoch, frozen.executions)
+        root = sandbox.body.build.root
+        try:
+            return await asyncio.to_thread(
+                keeping.save,
+                self.store,
+                keeping.subject_of(sandbox.identity),
+                reason=reason,
+                config=config,
+                environment={**self.engine.environment(), "root": root.digest},
+                files=frozen.files,
+                image=frozen.image,
+                lease=sandbox.lease,
+            )
+        except HoldfastError as error:
+            raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
+
+    async def snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
+        """Keep the files of a sandbox under a name. Raises HoldfastError."""
+        keeping.check_name(name)
+        self.engine.capabilities.need("snapshot", self.engine.name)
+        async with sandbox.work:
+            frozen, _ = await self.moment(sandbox)
+            try:
+                return await asyncio.to_thread(
+                    keeping.save,
+                    self.store,
+                    keeping.snapshot_subject(name),
+                    reason=f"files of {sandbox.identity}",
+                    config=keeping.config_of(CreateRequest(), "", 0, []),
+                    environment={"root": sandbox.body.build.root.digest},
+                    files=frozen.files,
+                    image=None,
+                )
+            finally:
+                await asyncio.to_thread(frozen.discard)
