@@ -28,6 +28,7 @@ NAMES = {
     "Partial",
     "Problem",
     "Report",
+    "Sandbox",
     "Session",
     "SessionPool",
     "StateManager",

@@ -32,6 +32,7 @@ _PLACES = {
     "StorageFull": "holdfast.model.errors",
     "Unsupported": "holdfast.model.errors",
     "UsageError": "holdfast.model.errors",
+    "Sandbox": "holdfast.client",
     "Session": "holdfast.session",
     "SessionPool": "holdfast.session",
     "AsyncStateManager": "holdfast.state",
@@ -63,6 +64,7 @@ __all__ = [
     "Partial",
     "Problem",
     "Report",
+    "Sandbox",
     "Session",
     "SessionPool",
     "StateManager",
@@ -77,6 +79,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from holdfast.client import Sandbox
     from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest, Part
     from holdfast.model.errors import (
         BadInput,

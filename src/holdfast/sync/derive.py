@@ -27,6 +27,8 @@ def wrap(value: Any) -> Any:
             made: Any = object.__new__(twin)
             setattr(made, _ATTRIBUTE, value)
             return made
+    if type(value) is list:
+        return [wrap(each) for each in value]
     if hasattr(value, "__aiter__"):
         return Iteration(value)
     return Block(value) if hasattr(value, "__aenter__") else value
@@ -120,7 +122,11 @@ def derive(source: type) -> Any:
     def attribute(self: Any, name: str) -> Any:
         if name == _ATTRIBUTE:
             raise AttributeError(name)
-        return getattr(getattr(self, _ATTRIBUTE), name)
+        found = getattr(getattr(self, _ATTRIBUTE), name)
+        return wrap(found) if type(found) in _derived else found
+
+    def iterate(self: Any) -> Iterator[Any]:
+        return iter(Iteration(getattr(self, _ATTRIBUTE)))
 
     def represent(self: Any) -> str:
         # One whose __init__ raised has nothing behind it.
@@ -135,6 +141,8 @@ def derive(source: type) -> Any:
     }
     if hasattr(source, "__aenter__"):
         body.update(__enter__=enter, __exit__=leave)
+    if hasattr(source, "__aiter__"):
+        body["__iter__"] = iterate
     for name, member in vars(source).items():
         if name.startswith("_"):
             continue

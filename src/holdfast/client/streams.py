@@ -1,0 +1,62 @@
+"""Streams: what a process wrote, read as it comes or all at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+# So much may wait to be read before the process is made to wait.
+MOST_UNREAD = 8 << 20
+
+
+class Stream:
+    """One output of a process. Text, or bytes where the execution asked for base64."""
+
+    def __init__(self, binary: bool = False) -> None:
+        self._binary = binary
+        self._pieces: deque[str | bytes] = deque()
+        self._unread = 0
+        self._unlimited = False
+        self._ended = False
+        self._changed = asyncio.Event()
+        self.missing = 0  # bytes that were lost while nobody was connected
+
+    def feed(self, piece: str | bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._unread += len(piece)
+            self._changed.set()
+
+    def finish(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    @property
+    def full(self) -> bool:
+        return not self._unlimited and self._unread > MOST_UNREAD
+
+    def lift(self) -> None:
+        """Whoever waits for the end of the process instead of reading must not wait for ever."""
+        self._unlimited = True
+
+    async def read(self) -> str | bytes:
+        """What is there, or comes next; empty at the end."""
+        while not self._pieces and not self._ended:
+            self._changed.clear()
+            await self._changed.wait()
+        taken = list(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        return b"".join(taken) if self._binary else "".join(taken)  # type: ignore[arg-type]
+
+    async def read_all(self) -> str | bytes:
+        """Everything that has not been read yet, until the process ends."""
+        parts = []
+        while part := await self.read():
+            parts.append(part)
+        return b"".join(parts) if self._binary else "".join(parts)  # type: ignore[arg-type]
+
+    async def __aiter__(self) -> AsyncIterator[str | bytes]:
+        while part := await self.read():
+            yield part

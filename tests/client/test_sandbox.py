@@ -1,0 +1,212 @@
+"""The Python client against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.server.conftest import Server
+
+from holdfast import BadInput, Conflict, Denied, NotFound, Sandbox, Unsupported, UsageError, sync
+from holdfast.client.link import Unreachable, address, pauses
+
+
+async def new(server: Server, **options: object) -> Sandbox:
+    return await Sandbox.create(server.address, token=server.token, **options)  # type: ignore[arg-type]
+
+
+async def output(sandbox: Sandbox, code: str) -> str:
+    process = await sandbox.exec("bash", code)
+    await process.wait()
+    return str(await process.stdout.read_all())
+
+
+async def test_exec(server: Server) -> None:
+    statuses: list[str] = []
+    sandbox = await new(server, on_status=lambda status, text: statuses.append(status))
+    process = await sandbox.exec("bash", "echo out; echo err >&2; exit 3")
+    assert await process.stdout.read_all() == "out\n"
+    assert await process.stderr.read_all() == "err\n"
+    assert (await process.wait()).code == 3
+    assert process.exit is not None
+    pieces = [
+        piece async for piece in (await sandbox.exec("python", "print('a'); print('b')")).stdout
+    ]
+    assert "".join(map(str, pieces)) == "a\nb\n"
+    assert statuses[:2] == ["CREATING", "RUNNING"]
+    await sandbox.kill()
+    assert sandbox.state == "killed"
+    with pytest.raises(Conflict, match="killed"):
+        await sandbox.exec("bash", "echo no")
+
+
+async def test_input_environment_bytes_and_several_at_once(server: Server) -> None:
+    async with await new(server) as sandbox:
+        reader = await sandbox.exec("python", "print(input())")
+        beside = await sandbox.exec(
+            argv=["sh", "-c", "echo $A; pwd; cat"], env={"A": "b"}, cwd="/tmp"
+        )
+        await beside.write("given")
+        await beside.end_input()
+        assert await beside.stdout.read_all() == "b\n/tmp\ngiven"
+        assert (await beside.wait()).code == 0
+        await reader.write("later\n")
+        assert await reader.stdout.read_all() == "later\n"
+        raw = await sandbox.exec(argv=["printf", r"\377\000"], binary=True)
+        assert await raw.stdout.read_all() == b"\xff\x00"
+        endless = await sandbox.exec("bash", "sleep 1000")
+        await endless.kill()
+        assert (await endless.wait()).signal == 9
+        terminal = await sandbox.exec(
+            "bash", "stty size; read x; stty size", pty=True, rows=5, columns=6
+        )
+        while "5 6" not in str(await terminal.stdout.read()):
+            pass
+        await terminal.resize(7, 8)
+        await terminal.write("\n")
+        assert "7 8" in str(await terminal.stdout.read_all())
+        await sandbox.kill()
+
+
+async def test_errors_say_what_is_wrong(server: Server) -> None:
+    async with await new(server) as sandbox:
+        with pytest.raises(Unsupported, match="cobol"):
+            await sandbox.exec("cobol", "x")
+        with pytest.raises(NotFound, match="no-such"):
+            await sandbox.exec(argv=["no-such"])
+        busy = await sandbox.exec("bash", "sleep 1000")
+        with pytest.raises(NotFound, match="no-such"):
+            await sandbox.exec(argv=["no-such"])
+        await busy.kill()
+        await busy.wait()
+        with pytest.raises(BadInput):
+            await sandbox.snapshot_filesystem("../x")
+        with pytest.raises(Unsupported, match="not enabled"):
+            await sandbox.checkpoint()
+    with pytest.raises(NotFound):
+        await Sandbox.attach(server.address, "0" * 32, "x", token=server.token)
+    with pytest.raises(UsageError, match="token"):
+        await Sandbox.attach(server.address, "0" * 32, token=server.token)
+    with pytest.raises(Denied):
+        await Sandbox.create(server.address, token="wrong")
+    with pytest.raises(Unreachable):
+        await Sandbox.create("http://127.0.0.1:1", token="x")
+    with pytest.raises(BadInput):
+        await Sandbox.create("ftp://x")
+    with pytest.raises(BadInput, match="needs checkpoints"):
+        await new(server, enable_sandbox_handoff=True)
+
+
+async def test_the_verbs(server: Server) -> None:
+    sandbox = await new(server, enable_checkpoint=True)
+    await sandbox.files.write("/root/a/file", "one")
+    first = await sandbox.checkpoint("first", leave_running=True)
+    assert first.id
+    await sandbox.files.write("/root/a/file", b"two")
+    await sandbox.snapshot_filesystem("with-two")
+    copies = await sandbox.fork(count=2)
+    assert [await copy.files.read("/root/a/file") for copy in copies] == [b"two", b"two"]
+    await copies[0].files.remove("/root/a")
+    with pytest.raises(NotFound):
+        await copies[0].files.read("/root/a/file")
+    assert [each.name for each in await copies[1].files.list("/root/a")] == ["file"]
+    for copy in copies:
+        await copy.kill()
+    await sandbox.rollback(first)
+    assert await sandbox.files.read_text("/root/a/file") == "one"
+    done = await sandbox.checkpoint()
+    assert sandbox.state == "checkpointed"
+    assert done.id != first.id
+    with pytest.raises(Conflict, match="checkpointed"):
+        await sandbox.exec("bash", "echo no")
+    again = await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+    with pytest.raises(Conflict):
+        await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+    assert await output(again, "cat /root/a/file") == "one"
+    await again.kill()
+    two = await new(server, filesystem_snapshot_name="with-two")
+    assert await output(two, "cat /root/a/file") == "two"
+    await two.kill()
+
+
+@contextlib.asynccontextmanager
+async def cable(server: Server) -> AsyncIterator[tuple[str, list[asyncio.Task[None]]]]:
+    """A way to the server that can be cut: its address, and the pieces of cable in use."""
+    host, port = server.address.removeprefix("http://").split(":")
+    tasks: list[asyncio.Task[None]] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+
+        async def one_way(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+
+        ways = (one_way(reader, far_writer), one_way(far_reader, writer))
+        mine = [asyncio.ensure_future(way) for way in ways]
+        tasks.extend(mine)
+        await asyncio.wait(mine, return_when=asyncio.FIRST_COMPLETED)
+        for sink in (writer, far_writer):
+            sink.transport.abort()
+
+    listener = await asyncio.start_server(carry, "127.0.0.1", 0, family=socket.AF_INET)
+    async with listener:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", tasks
+
+
+async def test_a_broken_connection_loses_nothing(server: Server) -> None:
+    async with cable(server) as (url, tasks):
+        sandbox = await Sandbox.create(url, token=server.token)
+        code = "import time\nfor n in range(40):\n print(n, flush=True)\n time.sleep(.05)"
+        process = await sandbox.exec("python", code)
+        for _ in range(3):
+            await asyncio.sleep(0.4)
+            for task in tasks:
+                task.cancel()
+            tasks.clear()
+        assert await process.stdout.read_all() == "".join(f"{n}\n" for n in range(40))
+        assert (await process.wait()).code == 0
+        assert await output(sandbox, "echo still") == "still\n"
+        await sandbox.kill()
+
+
+async def test_a_server_that_went_away(server: Server) -> None:
+    async with cable(server) as (url, tasks):
+        sandbox = await Sandbox.create(url, token=server.token, enable_auto_reconnect=False)
+        process = await sandbox.exec("bash", "sleep 1000")
+        for task in tasks:
+            task.cancel()
+        assert (await process.wait()).reason
+        assert sandbox.state == "lost"
+    back = await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+    await back.kill()
+
+
+def test_without_await(server: Server) -> None:
+    with sync.Sandbox.create(server.address, token=server.token, enable_checkpoint=True) as sandbox:
+        process = sandbox.exec("bash", "echo hi")
+        assert process.stdout.read_all() == "hi\n"
+        assert process.wait().code == 0
+        assert "".join(sandbox.exec("bash", "echo there").stdout) == "there\n"
+        sandbox.files.write("/root/x", "y")
+        assert sandbox.files.read("/root/x") == b"y"
+        [copy] = sandbox.fork()
+        assert copy.files.read("/root/x") == b"y"
+        copy.kill()
+        sandbox.checkpoint()
+    again = sync.Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+    assert again.files.read("/root/x") == b"y"
+    again.kill()
+
+
+def test_addresses_and_pauses() -> None:
+    assert address("https://h:1/base/", "/attach/x", sandbox_token="a&b") == (
+        "wss://h:1/base/attach/x?sandbox_token=a%26b"
+    )
+    found = pauses(60)
+    assert 30 <= sum(found) <= 70
+    assert max(found) <= 5
