@@ -208,6 +208,23 @@ def test_a_poisoned_checkpoint_is_not_restored_for_ever(node: Node) -> None:
     assert len(node.checkpoints("bad")) == 1  # kept, for whoever wants to look
 
 
+def test_a_policy_may_want_a_cold_start_after_a_crash(node: Node) -> None:
+    node.set_policy('on_crash = "cold"')
+    script = COUNT.replace("sleep", "[ -e /go ] && exit 9; sleep")
+    node.run("fresh", "sh", "-c", script)
+    eventually(lambda: count(node, "fresh") > 0, "it counts")
+    node.checkpoint("fresh")
+    node.exec("fresh", "sh", "-c", "echo > /go")
+    node.remove("fresh", signal=None)
+    node.run("fresh", "sh", "-c", script)
+    assert "it crashed after its last checkpoint" in str(record(node, "fresh")["cold"])
+    eventually(lambda: count(node, "fresh") > 0, "it counts")
+    node.checkpoint("fresh")
+    node.remove("fresh")
+    node.run("fresh", "sh", "-c", script)  # a newer checkpoint, and no crash since
+    assert record(node, "fresh")["restored_from"]
+
+
 def _resign(node: Node, place: Path) -> None:
     """Sign a checkpoint again as it is now: what verification cannot find."""
     from blake3 import blake3

@@ -70,6 +70,19 @@ def test_a_revived_container_waits_for_its_start(bundle: Bundle) -> None:
     assert not list((bundle.folder / "run").rglob("*"))
 
 
+def test_a_revived_container_may_be_killed_before_its_start(bundle: Bundle) -> None:
+    start(bundle)
+    bundle.runc("checkpoint")
+    bundle.runc("delete")
+    bundle.renew()
+    bundle.runc("create")
+    bundle.runc("kill", "KILL")
+    pid = int((bundle.folder / "pid").read_text())
+    eventually(lambda: not Path(f"/proc/{pid}/exe").exists(), "it is gone")
+    bundle.runc("delete")
+    assert len(checkpoints(bundle)) == 1
+
+
 def test_a_layer_that_was_not_clean_is_put_back_when_the_restore_fails(bundle: Bundle) -> None:
     start(bundle)
     bundle.runc("checkpoint")

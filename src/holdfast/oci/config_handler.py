@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
-from holdfast.model.errors import BadInput, Denied, HoldfastError
+from holdfast.model.errors import BadInput, Denied, HoldfastError, from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci.constants import ANNOTATION_PREFIX, VARIABLE_PREFIX
 from holdfast.oci.policy import Mode, Policy
@@ -122,6 +124,19 @@ class ConfigHandler:
             if all(parts):
                 return "/".join(part for part in parts if part)
         return None
+
+
+def read_config(bundle: str) -> Config:
+    """A bundle's `config.json`; raises NotFound, BadInput and the like."""
+    try:
+        found = json.loads(Path(bundle, "config.json").read_bytes())
+    except OSError as error:
+        raise from_os_error(error, "reading the container's configuration") from error
+    except ValueError:
+        raise BadInput(f"{bundle}/config.json is not JSON") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{bundle}/config.json is no configuration")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

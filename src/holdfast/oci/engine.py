@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from holdfast.model.errors import HoldfastError, NotFound, Unsupported
 from holdfast.oci.state import Process
@@ -78,7 +79,7 @@ class Runc:
         process = subprocess.Popen((self.program, *argv), close_fds=False, env=self.environ)
         return process.wait()
 
-    def become(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    def become(self, argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
         """Turn into runc. Does not return."""
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; exec hands that on
             signal.signal(number, signal.SIG_DFL)

@@ -11,9 +11,10 @@ from holdfast.oci.private import private_folder
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures by checkpoint id."""
+    """Failures by checkpoint id, and the newest checkpoint when the container last crashed."""
 
     failures: dict[str, int] = {}
+    crashed: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -30,7 +31,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """One more or one less for a checkpoint; never below zero."""
         count = max(0, self.of(checkpoint) + by)
         others = {each: n for each, n in self.failures.items() if each != checkpoint}
-        return Ledger(failures={**others, checkpoint: count} if count else others)
+        failures = {**others, checkpoint: count} if count else others
+        return Ledger(failures=failures, crashed=self.crashed)
 
     def write(self, path: Path) -> None:
         """Replace the file, durably: what it counts may take the machine down."""

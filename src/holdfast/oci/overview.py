@@ -6,14 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from holdfast.model.errors import HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
+from holdfast.oci.container import Container
 from holdfast.oci.engine import Runc
 from holdfast.oci.guard import unfinished
-from holdfast.oci.journal import Journal
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy, policy_path, read_policy
 from holdfast.oci.state import ContainerState, Record, all_states, run_path
@@ -73,25 +72,11 @@ class Overview:
     def checkpoint(self, name: str, *, reason: str, leave_running: bool) -> Taken:
         """Take a checkpoint of a running container."""
         state, record = self.find(name)
-        handler = self._handler(state, record)
+        runc = Runc(("--root", record.root), self._environ)
+        container = Container.open(runc, state, self._policy, self._environ)
         if unfinished(state, _RECOVER_SECONDS):
-            handler.undo()
-        return handler.take(
-            record.bundle,
-            reason=reason,
-            leave_running=leave_running,
-            options=self._policy.checkpoint_options,
-        )
-
-    def _handler(self, state: ContainerState, record: Record) -> CheckpointHandler:
-        return CheckpointHandler(
-            Runc(("--root", record.root), self._environ),
-            state,
-            record,
-            open_vault(record.mode, record.base_path, self._policy, self._environ),
-            self._policy,
-            Journal(Path(self._policy.log), record.subject),
-        )
+            container.undo()()
+        return CheckpointHandler(container).take(reason=reason, leave_running=leave_running)
 
     def _known(self) -> list[tuple[ContainerState, Record]]:
         states = list(all_states(run_path(self._environ)))

@@ -10,28 +10,12 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from holdfast.model.errors import Denied
+from holdfast.model.errors import Denied, Unsupported
 from holdfast.oci import constants
 from holdfast.oci.policy import Mode
 from holdfast.oci.private import private_folder
 
 T = TypeVar("T")
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """`container.json`: which container this is and how it came to be."""
-
-    format: int = constants.FORMAT
-    subject: str
-    root: str
-    id: str
-    bundle: str
-    mode: Mode
-    base_path: str | None = None
-    created: str = ""
-    pid: int | None = None
-    restored_from: str | None = None
-    cold: str | None = None  # why it was started cold although there was a checkpoint
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -49,9 +33,34 @@ class Process(msgspec.Struct, frozen=True):
             return None
         return None if fields[0] in (b"Z", b"X") else cls(pid, int(fields[19]))
 
+    @classmethod
+    def current(cls) -> Process:
+        """This process; raises Unsupported without /proc."""
+        found = cls.of(os.getpid())
+        if found is None:
+            raise Unsupported("/proc does not show this process", hint="mount /proc")
+        return found
+
     @property
     def alive(self) -> bool:
         return Process.of(self.pid) == self
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """`container.json`: which container this is and how it came to be."""
+
+    format: int = constants.FORMAT
+    subject: str
+    root: str
+    id: str
+    bundle: str
+    mode: Mode
+    base_path: str | None = None
+    created: str = ""
+    pid: int | None = None
+    watcher: Process | None = None  # learns how that process ends
+    restored_from: str | None = None
+    cold: str | None = None  # why it was started cold although there was a checkpoint
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
+_READ = 4 * 1024 * 1024
+
+
 class StoreVault:
     """A store, and local scratch space for images on their way. The store is opened when it is
     first needed: that takes longer than most commands."""
@@ -77,6 +80,12 @@ class StoreVault:
         except OSError as error:
             raise from_os_error(error, "fetching a container's checkpoint") from error
         return folder
+
+    def check(self, saved: Saved) -> None:
+        for part in self.store.show(saved.id).parts:
+            with self.store.open(saved.id, part.name) as stream:
+                while stream.read(_READ):
+                    pass
 
     def forget(self, saved: Saved) -> None:
         self.store.delete(saved.id)

@@ -61,6 +61,10 @@ class Vault(Protocol):
         vault's own, and is not to be changed. Raises Corrupt, Denied or NotFound."""
         ...
 
+    def check(self, saved: Saved) -> None:
+        """Read a checkpoint again, every byte; raises as `fetch` does."""
+        ...
+
     def forget(self, saved: Saved) -> None:
         """Remove a checkpoint."""
         ...

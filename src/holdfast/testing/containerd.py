@@ -162,7 +162,19 @@ class Node:
         folders = (self.folder / "work", self.folder / "checkpoints/.staging")
         scratch = [str(each) for folder in folders if folder.exists() for each in folder.iterdir()]
         markers = [str(each) for each in (self.folder / "run").rglob("marker")]
-        return [*mounts_below(self.folder), *scratch, *markers]
+        return [*mounts_below(self.folder), *scratch, *markers, *self._engines()]
+
+    def _engines(self) -> list[str]:
+        """Processes of runc or CRIU that still work on something of this node."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if str(self.folder) in line and ("criu" in line or "runc " in line):
+                found.append(line)
+        return found
 
     def close(self) -> None:
         """End every container and containerd itself, and remove all of it."""

@@ -1,0 +1,202 @@
+"""The container wrapper beside plain runc and bare CRIU: overhead per call, and frozen time.
+
+    python benchmarks/container.py [--rounds 3] [--megabytes 200] [--out DIR]
+
+Plain runc and the wrapper take turns within each round, so that a noisy moment hits both; what
+counts is the difference of the two, and ratios. Needs root, runc, criu and busybox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import measure
+from holdfast.oci.installation import carry_out, plan_install
+from holdfast.runtime import engines
+from holdfast.testing.bundles import Bundle
+from holdfast.testing.containerd import TRAMPOLINE, eventually
+
+FILL = (
+    'mkdir -p /dev/shm; i=0; exec busybox awk \'BEGIN {{ s = "x"; while (length(s) < {size})'
+    ' s = s s; print "ready" > "/ready"; close("/ready"); while (1) system("sleep .1") }}\''
+)
+
+
+def timed(command: Sequence[str], environ: dict[str, str]) -> float:
+    """Milliseconds of one command, its output thrown away."""
+    start = time.perf_counter()
+    subprocess.run(
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return (time.perf_counter() - start) * 1000
+
+
+def calls(scratch: Path, rounds: int) -> list[tuple[str, float, float]]:
+    """What the installed trampoline adds to calls about containers that have not opted in."""
+    runc = engines.find("runc")
+    if runc is None:
+        raise SystemExit("there is no runc")
+    carry_out(plan_install(scratch, ["podman"], TRAMPOLINE.read_text(), str(runc.program)))
+    wrapper = str(scratch / "usr/local/bin/holdfast-runc")
+    bundle = scratch / "plain"
+    bundle.mkdir()
+    (bundle / "config.json").write_text(json.dumps({"ociVersion": "1.0.2", "filler": "x" * 6000}))
+    root = ["--root", str(scratch / "state"), "--log", "/dev/null", "--log-format", "json"]
+    lines = {
+        "--version": ["--version"],
+        "state": [*root, "state", "tc"],
+        "start": [*root, "start", "tc"],
+        "kill": [*root, "kill", "tc", "9"],
+        "delete": [*root, "delete", "--force", "tc"],
+        "create": [*root, "create", "--bundle", str(bundle), "tc"],
+    }
+    environ = dict(os.environ)
+    rows = []
+    for name, words in lines.items():
+        plain, ours = [], []
+        for _ in range(100 * rounds):
+            plain.append(timed([str(runc.program), *words], environ))
+            ours.append(timed([wrapper, *words], environ))
+        rows.append((name, _quick(plain), _quick(ours)))
+    return rows
+
+
+def _quick(values: Sequence[float]) -> float:
+    """The fastest tenth: what a call takes when nobody else wants the processor."""
+    return statistics.quantiles(values, n=10)[0]
+
+
+def frozen(scratch: Path, megabytes: int, rounds: int) -> dict[str, list[float]]:
+    """For how long a container stands still: CRIU's own figure for a bare `runc checkpoint`, and
+    from our pause to our resume, with the writable layer captured in between."""
+    found: dict[str, list[float]] = {"criu": [], "criu, whole command": [], "holdfast": []}
+    script = FILL.format(size=megabytes * 1_000_000)
+    bundle = Bundle(scratch / "frozen", ["sh", "-c", script])
+    try:
+        bundle.runc("create")
+        bundle.runc("start")
+        eventually((bundle.bundle / "rootfs/ready").exists, "the memory is filled", 120)
+        (bundle.bundle / "rootfs/data").write_bytes(os.urandom(20_000_000))
+        for number in range(rounds):
+            images = scratch / f"bare-{number}"
+            words = ["checkpoint", "--image-path", str(images), "--work-path", str(images)]
+            runc = ["runc", "--root", str(bundle.root), *words, "--leave-running", "tc"]
+            found["criu, whole command"].append(timed(runc, bundle.environ))
+            found["criu"].append(_criu_frozen(images))
+            bundle.runc("checkpoint", "--leave-running")
+            told = (bundle.folder / "runc.log").read_text().splitlines()[-1]
+            found["holdfast"].append(float(json.loads(told)["frozen_ms"]))
+    finally:
+        bundle.close()
+    return found
+
+
+def _criu_frozen(images: Path) -> float:
+    """Milliseconds, from the protocol buffer in CRIU's `stats-dump`."""
+    data = (images / "stats-dump").read_bytes()[12:]  # two magic numbers and a length
+
+    def number(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = data[at]
+            value |= (byte & 127) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 128:
+                return value, at
+
+    _, at = number(0)  # the dump's own message
+    _, at = number(at)
+    fields = {}
+    while at < len(data):
+        key, at = number(at)
+        fields[key >> 3], at = number(at)
+    return fields[2] / 1000  # frozen_time
+
+
+def report(
+    rows: list[tuple[str, float, float]], stood: dict[str, list[float]], megabytes: int
+) -> str:
+    middle = {name: statistics.median(values) for name, values in stood.items()}
+    added = [ours - plain for _, plain, ours in rows]
+    lines = [
+        f"Calls: the fastest tenth. Frozen: medians. {measure.machine()}.",
+        "",
+        "| call, container not opted in | plain runc, ms | holdfast-runc, ms | added |",
+        "|---|---|---|---|",
+        *(
+            f"| `{name}` | {plain:.2f} | {ours:.2f} | {ours - plain:.2f} |"
+            for name, plain, ours in rows
+        ),
+        "",
+        f"| frozen, {megabytes} MB of memory and 20 MB of files | ms |",
+        "|---|---|",
+        f"| CRIU's own figure, bare `runc checkpoint`, without files | {middle['criu']:.0f} |",
+        f"| that whole command | {middle['criu, whole command']:.0f} |",
+        f"| holdfast, from freezing to thawing, with files | {middle['holdfast']:.0f} |",
+        "",
+        f"- {_judged(max(added) <= 1)}: at most 1 ms is added to a call ({max(added):.2f})",
+    ]
+    return "\n".join(lines)
+
+
+def _judged(reached: bool) -> str:
+    return "reached" if reached else "**missed**"
+
+
+def plot(rows: list[tuple[str, float, float]], stood: dict[str, list[float]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    places = range(len(rows))
+    left.bar([x - 0.2 for x in places], [row[1] for row in rows], 0.4, label="plain runc")
+    left.bar([x + 0.2 for x in places], [row[2] for row in rows], 0.4, label="holdfast-runc")
+    left.set_xticks(list(places), [row[0] for row in rows])
+    left.set_ylabel("ms per call, container not opted in")
+    left.legend()
+    right.bar(list(stood), [statistics.median(values) for values in stood.values()])
+    right.set_ylabel("ms frozen")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as temporary:
+        scratch = Path(temporary)
+        print("calls", file=sys.stderr)
+        rows = calls(scratch, given.rounds)
+        print("frozen time", file=sys.stderr)
+        stood = frozen(scratch, given.megabytes, given.rounds)
+    text = report(rows, stood, given.megabytes)
+    print(text)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "container.md").write_text(text + "\n")
+    plot(rows, stood, given.out / "container.svg")
+    print(f"written to {given.out}/container.md and container.svg", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

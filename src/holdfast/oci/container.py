@@ -1,0 +1,65 @@
+"""One container and everything that is needed to do something about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.subject import Subject
+from holdfast.oci.engine import EngineFailed, Runc
+from holdfast.oci.guard import Undo
+from holdfast.oci.journal import Journal
+from holdfast.oci.opening import open_vault
+from holdfast.oci.policy import Policy
+from holdfast.oci.state import ContainerState, Record
+from holdfast.oci.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that has opted in."""
+
+    runc: Runc
+    state: ContainerState
+    record: Record
+    vault: Vault
+    policy: Policy
+    journal: Journal
+
+    @classmethod
+    def open(
+        cls, runc: Runc, state: ContainerState, policy: Policy, environ: Mapping[str, str]
+    ) -> Container:
+        """The container whose folder this is; raises HoldfastError when it says too little."""
+        record = state.record
+        if record is None:
+            raise HoldfastError(f"the state in {state.folder} is incomplete")
+        vault = open_vault(record.mode, record.base_path, policy, environ)
+        return cls(runc, state, record, vault, policy, Journal(Path(policy.log), record.subject))
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def subject(self) -> Subject:
+        return Subject.parse(self.record.subject)
+
+    @property
+    def ledger(self) -> Path:
+        return self.vault.ledger(self.subject)
+
+    def undo(self) -> Undo:
+        """What undoes an operation on this container that stopped half way."""
+        patience = self.policy.checkpoint_seconds
+        return Undo(self.runc, self.state, self.record.root, self.id, patience)
+
+    def pid(self) -> int:
+        """The container's first process, as the host numbers it; raises EngineFailed."""
+        state = self.runc.state(self.id)
+        pid = state.get("pid") if state else None
+        if not isinstance(pid, int) or pid <= 0:
+            raise EngineFailed(f"{self.record.subject} has no process")
+        return pid
