@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
-    given = parser.parse_args()
+    given, _ = parser.parse_known_args()  # `make bench` gives all benchmarks the same options
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as temporary:
         scratch = Path(temporary)
         print("calls", file=sys.stderr)

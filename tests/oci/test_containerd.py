@@ -327,6 +327,14 @@ def test_the_identity_may_outlive_the_id(node: Node) -> None:
     assert count(node, "b2") >= 20
 
 
+def test_two_at_once_do_not_share_a_checkpoint(node: Node) -> None:
+    env = ("HOLDFAST_CHECKPOINT=1", "HOLDFAST_NAME=twins")
+    counting(node, "first", env=env)
+    node.checkpoint("first")
+    node.run("second", "sh", "-c", FILES + COUNT, env=env)
+    assert "runs here already, as first" in str(record(node, "second")["cold"])
+
+
 def test_in_a_store(node: Node) -> None:
     store = node.folder / "store"
     node.set_policy(f'mode = "store"\nstore = "{store}"')

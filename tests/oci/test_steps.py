@@ -171,6 +171,16 @@ def test_the_wrapper_and_its_guard_killed_together(bundle: Bundle) -> None:
     goes_on(bundle)
 
 
+def test_an_interpreter_without_holdfast_costs_nobody_a_container(bundle: Bundle) -> None:
+    bundle.environ["HOLDFAST_PYTHON"] = "/usr/bin/python3"
+    start(bundle)
+    assert not (bundle.folder / "run").exists()
+    bundle.environ["HOLDFAST_PYTHON"] = "/nowhere/python"
+    goes_on(bundle)
+    bundle.runc("delete", "--force")
+    assert bundle.status() == ""
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -29,7 +29,7 @@ from holdfast.oci.journal import Journal, tell_engine
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
 from holdfast.oci.reviver import Revival, Reviver
 from holdfast.oci.shared import add_workdir
-from holdfast.oci.state import ContainerState, Killed, Record, run_path
+from holdfast.oci.state import ContainerState, Killed, Process, Record, all_states, run_path
 
 _RECOVER_SECONDS = 30.0
 _OWN = ("image-path", "work-path", "leave-running")  # what we say ourselves when we dump
@@ -178,10 +178,24 @@ class RuncHandler:
         if self.args.options.text("preserve-fds") not in (None, "0"):
             return Revival(None, ["a container with extra descriptors cannot be restored"])
         try:
-            return Reviver(self._container()).revive(self.args, self.config)
+            container = self._container()
+            if (other := self._running_twin(container.record)) is not None:
+                return Revival(None, [f"{container.subject} runs here already, as {other}"])
+            return Reviver(container).revive(self.args, self.config)
         except (HoldfastError, OSError) as error:
             self.journal.write("error", f"looking for a checkpoint failed: {error}")
             return Revival(None, [f"looking for a checkpoint failed: {error}"])
+
+    def _running_twin(self, record: Record) -> str | None:
+        """The id of another container of the same identity that is alive: two of them must not
+        come from one checkpoint by accident."""
+        for state in all_states(run_path(self._environ)):
+            other = state.record
+            if other is None or other.subject != record.subject or other.id == record.id:
+                continue
+            if other.pid is not None and Process.of(other.pid) is not None:
+                return other.id
+        return None
 
     def _move_images(self) -> int:
         """A checkpoint, or a restore from images that the caller brings."""
