@@ -201,9 +201,13 @@ KINDS = (
          "§l = [§] + list(range(9000))\n§['me'] = §l",
          "len(§) == 9001 and §['x8999'][1] is §s and §l[0] is § and §['me'] is §l"
          " and list(§)[:2] == ['x0', 'x1'] and §l[-1] == 8999", names=("§", "§l", "§s")),
-    kind("long linked lists", "§ = None\nfor i in range(2500): § = [§, i]",
-         "[n := 0, m := §, [None for _ in iter(lambda: m is None, True)"
-         " if [n := n + 1, m := m[0]]], n][-1] == 2500"),
+    kind("long linked lists", "class §N:\n    __slots__ = ('prev', 'next', 'n')\n"
+         "§ = §t = §N()\n§.n = 0\nfor i in range(1, 20_000):\n"
+         "    §t.next = §N()\n    §t.next.prev, §t.next.n, §t = §t, i, §t.next\n§t.next = None\n"
+         "def §count(m, n=0):\n    while m is not None:\n        assert m.n == n\n"
+         "        m, n = m.next, n + 1\n    return n",
+         "§count(§) == 20_000 and §t.n == 19_999 and §t.prev.next is §t and §.next.prev is §",
+         names=("§", "§t")),
     kind("the namespace itself", "§ = [globals()]\nimport __main__ as §m",
          "§[0] is globals() and §m.§ is §"),
     kind("the environment", "§ = os.environ", "§ is os.environ"),

@@ -41,6 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     type_name: str = ""
     reason: str = ""
     buffers: tuple[str, ...] = ()  # labels of the memory that the pickle takes, in its order
+    flat: bool = False  # two pickles: the types of the nodes, then what is in them and the values
     uses: tuple[str, ...] = ()  # labels of all memory and objects that it needs beside it
 
 

@@ -233,7 +233,8 @@ class Capture:
             return taken
         living = Living(self._around, self._containers)
         known = self._around.known
-        records = [(taken[index].data, tuple(taken[index].found.buffers)) for index in unsure]
+        unproven = [(taken[index].data, taken[index].found) for index in unsure]
+        records = [(data, tuple(found.buffers), found.flat) for data, found in unproven]
         found = failures(records, living, known)
         reasons = {unsure[index]: reason for index, reason in found.items()}
         for index, reason in reasons.items():

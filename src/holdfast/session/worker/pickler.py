@@ -18,6 +18,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from holdfast.session.worker import kinds, rebuild
 from holdfast.session.worker.codes import Place
+from holdfast.session.worker.flat import Flat, lay_flat
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.contract import Reduce, Reduction
 from holdfast.session.worker.missing import Missing, again, named
@@ -30,7 +31,6 @@ from holdfast.session.worker.surroundings import Surroundings
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
 _LIBRARIES = {*sys.stdlib_module_names, "numpy", "pandas", "polars", "pyarrow", "sklearn", "torch"}
-DEEP = 10_000  # recursion limit for the second attempt at a deep object
 LARGE = 1 << 20  # a buffer of this size leaves the record
 
 
@@ -55,6 +55,7 @@ class Findings:
     buffers: list[str] = field(default_factory=list)  # in the order in which the pickle takes them
     used: dict[str, None] = field(default_factory=dict)  # labels of what it needs beside it
     portable: bool = True
+    flat: bool = False  # whether it is a deep structure that was laid flat
     unsure: bool = False  # whether reading it back runs code that may refuse
 
 
@@ -248,8 +249,12 @@ class ReferencePickler(RecordPickler):
         self._table = table
         self._searching = searching
         self.met: dict[int, object] = {}  # what the record only names
+        self.nodes: dict[int, int] = {}  # of a structure that is laid flat: their numbers by id
 
-    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+    def persistent_id(self, obj: Any) -> tuple[str, str | int] | None:
+        node = self.nodes.get(id(obj))
+        if node is not None:
+            return ("node", node)
         label = self._table.get(id(obj))
         if label is not None:
             self.met[id(obj)] = obj
@@ -337,6 +342,7 @@ class Attempt(NamedTuple):
     found: Findings
     suspect: bool
     pickler: RecordPickler
+    nodes: list[Any] | None = None  # of a structure that was laid flat
 
     @property
     def size(self) -> int:
@@ -344,7 +350,9 @@ class Attempt(NamedTuple):
 
     def memo(self) -> Memo:
         """Every object in the record, by id; a new list each time."""
-        found: Memo = self.pickler.memo.copy()
+        found: dict[int, tuple[int, object]] = self.pickler.memo.copy()
+        for node in self.nodes or ():
+            found[id(node)] = (0, node)
         return found
 
 
@@ -363,12 +371,7 @@ def pickle_record(
     except (RecursionError, pickle.PicklingError) as error:
         if not isinstance(error.__cause__ or error, RecursionError):
             raise
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEP))
-    try:
-        return _attempt(values, around, table, hidden)
-    finally:
-        sys.setrecursionlimit(before)
+    return _attempt(values, around, table, hidden, lay_flat(values, table or {}, around.families))
 
 
 def _attempt(
@@ -376,14 +379,24 @@ def _attempt(
     around: Surroundings,
     table: Mapping[int, str] | None,
     hidden: Mapping[int, str] | None,
+    flat: Flat | None = None,
 ) -> Attempt:
     output = Output(around.limit)
-    if not table and hidden is None:
+    pickler: RecordPickler
+    if not table and hidden is None and flat is None:
         pickler = RecordPickler(output, around)
+        pickler.dump(values)
     else:
         pickler = ReferencePickler(output, around, table or {}, hidden is not None)
         pickler.hidden.update(hidden or {})
-    pickler.dump(values)
+        if flat is not None:
+            pickler.found.flat = True
+            pickler.dump(flat.kinds)
+            pickler.nodes = {id(node): number for number, node in enumerate(flat.nodes)}
+            pickler.dump((flat.states, values))
+        else:
+            pickler.dump(values)
     # The pickler that looks for secrets has left them out already.
     suspicious = hidden is None and output.suspect()
-    return Attempt(output.data(), pickler.found, suspicious, pickler)
+    nodes = flat.nodes if flat is not None else None
+    return Attempt(output.data(), pickler.found, suspicious, pickler, nodes)

@@ -50,8 +50,8 @@ class Living:
         """Nothing is kept of what is made here."""
 
 
-# A pickle and the labels of the memory that it takes.
-Proof = tuple[bytes, tuple[str, ...]]
+# A pickle, the labels of the memory that it takes, and whether it was laid flat.
+Proof = tuple[bytes, tuple[str, ...], bool]
 
 
 def failures(
@@ -88,10 +88,10 @@ def _load_all(records: Sequence[Proof], session: Living, write: int, known: Iter
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     try:
-        for index, (data, buffers) in enumerate(records):
+        for index, (data, buffers, flat) in enumerate(records):
             os.write(write, _line(index, "loading it did not come to an end"))
             try:
-                RecordUnpickler(data, session, True, buffers).load()
+                RecordUnpickler(data, session, True, buffers).values(flat)
             except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
                 os.write(write, _line(index, reason_of(error, known)))
             else:

@@ -240,7 +240,7 @@ class Restore:
             version = self.environment.python
             raise ValueError(f"it holds bytecode of Python {version}")
         unpickler = RecordUnpickler(record.data, self, self._same_python, record.buffers)
-        values = unpickler.load()
+        values = unpickler.values(record.flat)
         if not isinstance(values, tuple) or len(values) != len(record.members):
             raise ValueError("the record does not hold what it says")
         missing = dict.fromkeys(unpickler.missing)

@@ -72,6 +72,7 @@ def record(members: tuple[str, ...], data: bytes, found: Findings, type_name: st
         portable=found.portable,
         type_name=type_name,
         buffers=tuple(found.buffers),
+        flat=found.flat,
         uses=tuple(found.used),
     )
 

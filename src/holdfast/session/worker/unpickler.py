@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
+from holdfast.session.worker.flat import empty, fill
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.missing import missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
@@ -46,6 +47,7 @@ class RecordUnpickler(pickle.Unpickler):
         self._session = session
         self._bytecode = bytecode
         self.missing: list[str] = []
+        self._nodes: list[Any] = []  # of a structure that was laid flat
         self._labels: dict[int, tuple[memoryview, str]] = {}  # of memory that was asked for
         self._builders = {
             (rebuild.__name__, "definition"): self._definition,
@@ -76,6 +78,16 @@ class RecordUnpickler(pickle.Unpickler):
         self.missing.append(reason)
         return missing_class(module, name, reason)
 
+    def values(self, flat: bool) -> object:
+        """The tuple of a record's values."""
+        if not flat:
+            return super().load()
+        self._nodes = [empty(kind) for kind in super().load()]
+        states, values = super().load()
+        for node, state in zip(self._nodes, states, strict=True):
+            fill(node, state)
+        return values
+
     def persistent_load(self, pid: object, /) -> object:
         match pid:
             case ("secret", str(name)):
@@ -84,6 +96,8 @@ class RecordUnpickler(pickle.Unpickler):
                     return value
                 self.missing.append(f"secret {name} was left out and not given again")
                 return Placeholder("str", "a secret that was left out", b"", name)
+            case ("node", int(number)):
+                return self._nodes[number]
             case ("object", layout.GLOBALS):
                 return self._session.namespace
             case ("object", layout.BUILTINS):

@@ -1,0 +1,100 @@
+"""Deep structures, such as long linked lists, laid flat: first empty nodes, then what is in them.
+
+Pickle follows references by recursion, which ends somewhere; reading a pickle does not. Here
+each node of a structure is only named wherever it is met, so nothing is deep.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast.session.worker import kinds
+from holdfast.session.worker.kinds.contract import Reduce
+
+# `Any` below: nodes are lists, dicts and instances of the user's classes.
+
+_INLINE = (tuple, set, frozenset)
+
+
+class Flat(NamedTuple):
+    """The nodes of a structure: what each is made from, and what is in it."""
+
+    nodes: list[Any]
+    kinds: list[type]
+    states: list[Any]
+
+
+def lay_flat(value: object, named: Mapping[int, str], families: dict[type, Reduce | None]) -> Flat:
+    """Every list, dict and plain instance in a value, but for what other records have."""
+    found = Flat([], [], [])
+    seen: set[int] = set()
+    waiting: list[Any] = [value]
+    while waiting:
+        obj = waiting.pop()
+        if id(obj) in seen or id(obj) in named:
+            continue
+        kind = type(obj)
+        if kind in _INLINE:
+            seen.add(id(obj))
+            waiting += obj
+            continue
+        state = _state(obj, kind, families)
+        if state is None:
+            continue
+        seen.add(id(obj))
+        found.nodes.append(obj)
+        found.kinds.append(kind)
+        found.states.append(state)
+        waiting += _inside(state)
+    return found
+
+
+def fill(node: Any, state: Any) -> None:
+    """Put into an empty node what was in it."""
+    if type(node) is list:
+        node.extend(state)
+    elif type(node) is dict:
+        node.update(state)
+    elif hasattr(node, "__setstate__"):
+        node.__setstate__(state)  # no node has it but the stand-in of a class that is missing
+    else:
+        attributes, slots = state
+        if attributes:
+            node.__dict__.update(attributes)
+        for name, value in slots.items():
+            setattr(node, name, value)
+
+
+def empty(kind: type) -> Any:
+    """A node without anything in it."""
+    make: Any = kind.__new__
+    return make(kind)
+
+
+def _state(obj: Any, kind: type, families: dict[type, Reduce | None]) -> Any:
+    """A copy of what is in a node; None for what is no node."""
+    if kind is list or kind is dict:
+        return obj.copy()
+    if kind not in families:
+        families[kind] = kinds.family(kind)
+    if families[kind] is not None or kind in copyreg.dispatch_table:
+        return None
+    names = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__", "__setstate__")
+    if any(getattr(kind, name, None) is not getattr(object, name, None) for name in names):
+        return None
+    reduced = obj.__reduce_ex__(4)
+    if reduced[0] is not copyreg.__newobj__ or reduced[1] != (kind,) or any(reduced[3:]):  # type: ignore[attr-defined]
+        return None
+    state = reduced[2]
+    attributes, slots = state if type(state) is tuple else (state, {})
+    return (dict(attributes or {}), slots or {})
+
+
+def _inside(state: Any) -> list[Any]:
+    if type(state) is list:
+        return state
+    if type(state) is dict:
+        return [*state, *state.values()]
+    return [*state[0].values(), *state[1].values()]
