@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -33,6 +35,56 @@ def test_the_spec_lists_every_message_and_its_fields(repository: Path) -> None:
     for name, fields in rows:
         named = set(re.findall(r"`(\w+)`", fields.split("(")[0] + fields.partition(")")[2]))
         assert named == {field.name for field in msgspec.structs.fields(all_messages()[name])}, name
+
+
+def schema_of_the_types() -> dict[str, object]:
+    """What `section "session"` of the schema has to be for these types."""
+    _, found = msgspec.json.schema_components(
+        all_messages().values(), ref_template="#/$defs/session/$defs/{name}"
+    )
+    for schema in found.values():
+        del schema["title"]
+        if "description" in schema:
+            schema["description"] = " ".join(schema["description"].split())
+        for field in schema.get("properties", {}).values():
+            if "enum" in field and len(field["enum"]) == 1:  # `type`, which tells them apart
+                (field["const"],) = field.pop("enum")
+    plain: dict[str, object] = json.loads(json.dumps(found))
+    return dict(sorted(plain.items()))
+
+
+def test_the_types_are_those_of_the_schema(repository: Path) -> None:
+    schema = json.loads((repository / "spec/messages.schema.json").read_text())
+    expected = schema_of_the_types()
+    assert schema["$defs"]["session"]["$defs"] == expected, (
+        f'section "session" should be\n{json.dumps(expected, indent=2)}'
+    )
+
+
+def test_what_is_sent_fits_the_schema(repository: Path) -> None:
+    schema = json.loads((repository / "spec/messages.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    examples: list[messages.Message] = [
+        ExecuteMessage(execution_id=1, code="1"),
+        messages.OutputMessage(execution_id=1, stream="stderr", text="x"),
+        messages.RestoreMessage(request_id=2, checkpoint_id="/data/file", secrets={"a": "b"}),
+        CheckpointMessage(request_id=3, stage="load"),
+        ResultMessage(
+            execution_id=1,
+            execution_count=1,
+            duration=0.1,
+            error=ErrorMessage(error_type="E", message="m"),
+        ),
+        messages.CheckpointCreatedMessage(
+            request_id=3, items=(messages.ItemReport(name="x", outcome="exact"),)
+        ),
+    ]
+    for example in examples:
+        fitting = {"$ref": f"#/$defs/session/$defs/{type(example).__name__}", **schema}
+        value = json.loads(msgspec.json.encode(example))
+        jsonschema.Draft202012Validator(fitting).validate(value)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.Draft202012Validator(fitting).validate({**value, "type": "Another"})
 
 
 def test_round_trip() -> None:

@@ -120,12 +120,16 @@ class CheckpointCreatedMessage(Message, frozen=True, kw_only=True):
 
 
 class RestoreMessage(Message, frozen=True, kw_only=True):
-    """Replace the namespace by a checkpoint's; so many parts follow."""
+    """Replace the namespace by a checkpoint's. To a worker, so many parts follow.
+
+    A client gives an id, or the path of a file that holds an exported checkpoint.
+    """
 
     request_id: int
     checkpoint_id: str
-    parts: int
+    parts: int = 0
     secrets: dict[str, str] = {}
+    trust: bool = False
 
 
 class RestoredMessage(Message, frozen=True, kw_only=True):
@@ -169,6 +173,10 @@ class InspectedMessage(Message, frozen=True, kw_only=True):
 
     request_id: int
     variables: tuple[Variable, ...] = ()
+
+
+class InterruptMessage(Message, frozen=True, kw_only=True):
+    """A client wants the running cell to end."""
 
 
 class ShutdownMessage(Message, frozen=True, kw_only=True):
@@ -228,6 +236,14 @@ WorkerMessage = (
     | InspectedMessage
     | ErrorMessage
 )
+ClientMessage = (
+    ExecuteMessage
+    | InputResponseMessage
+    | CheckpointMessage
+    | RestoreMessage
+    | InterruptMessage
+    | ShutdownMessage
+)
 TemplateRequest = WarmMessage | ForkMessage | ShutdownMessage
 TemplateReply = WarmedMessage | ForkedMessage | ExitedMessage
 
@@ -235,6 +251,7 @@ _encoder = msgspec.msgpack.Encoder()
 _host: msgspec.msgpack.Decoder[HostMessage] = msgspec.msgpack.Decoder(HostMessage)
 _worker: msgspec.msgpack.Decoder[WorkerMessage] = msgspec.msgpack.Decoder(WorkerMessage)
 
+_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 _template_request: msgspec.msgpack.Decoder[TemplateRequest] = msgspec.msgpack.Decoder(
     TemplateRequest
 )
@@ -260,6 +277,14 @@ def decode_worker(payload: bytes) -> WorkerMessage:
         return _worker.decode(payload)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"not a message of a worker: {error}") from None
+
+
+def decode_client(payload: bytes) -> ClientMessage:
+    """What a host reads of a client. Raises Corrupt."""
+    try:
+        return _client.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"not a message of a client: {error}") from None
 
 
 def decode_template_request(payload: bytes) -> TemplateRequest:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -98,7 +99,7 @@ class SessionCheckpoint:
         return self.environment.execution_count
 
 
-Reference = SessionCheckpoint | Checkpoint | str
+Reference = SessionCheckpoint | Checkpoint | str | Path
 
 
 def id_of(reference: object) -> str:

@@ -31,7 +31,7 @@ from holdfast.session.execution import Execution
 from holdfast.session.limits import CpuWatch, Limits
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
-from holdfast.session.result import Result
+from holdfast.session.result import Prompt, Result
 from holdfast.session.work import WORK_TIMEOUT, Captured, Work
 from holdfast.session.workers import Workers
 
@@ -399,7 +399,7 @@ async def _answer(worker: WorkerProcess, question: InputMessage, answer: Answer 
     error = ""
     try:
         if answer is not None:
-            given = answer(question.prompt)
+            given = answer(Prompt(question.prompt, question.password))
             found = await given if inspect.isawaitable(given) else given
             try:
                 text = None if found is None else checks.text("the answer to input()", found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, NotFound, UsageError
@@ -22,6 +23,14 @@ from holdfast.store.leases import Lease, OnLost
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
 _MAKE_WAY = 1.0  # seconds for an owner that is going
 _TIDY_EVERY = 10  # commits; retention also gives back space, which takes a moment
+
+
+def file_of(reference: object) -> Path | None:
+    """The file that is meant: by a path object, or by a text that begins with `/`."""
+    if isinstance(reference, Path):
+        return reference
+    starts = isinstance(reference, str) and reference.startswith("/")
+    return Path(checks.path("the checkpoint", reference)) if starts else None
 
 
 class History:
@@ -140,6 +149,9 @@ class History:
         """
         if reference is None:
             return self.store, self.head()
+        if (path := file_of(reference)) is not None:
+            # Whoever signed it stays its origin: reading it asks for trust.
+            return self.store, self.store.import_(path)
         text = self._text(reference)
         store = self.store
         if self._memory is not None and any(cp.id == text for cp in self._memory.list()):
@@ -160,7 +172,9 @@ class History:
 
     def move_to(self, store: Store, target: Checkpoint, trust: bool) -> None:
         """The session has restored this checkpoint: it descends from it now."""
-        if store is not self._memory:
+        if target.subject != self._subject:
+            self.line.at = target  # from a file: nothing of ours to move the head to
+        elif store is not self._memory:
             self.line.at = store.restore(target, trust=trust, lease=self._lease)
 
     def roll_back(self, to: Reference | None, trust: bool) -> Checkpoint:
@@ -177,6 +191,12 @@ class History:
         """Take a rollback back that the worker did not follow."""
         if self.head() != before:
             self.store.restore(before, trust=True, lease=self._lease)
+
+    def export(self, reference: Reference | None, path: Path) -> Checkpoint:
+        """Write a checkpoint to a file that any store, and `restore`, can read."""
+        store, found = self.find(reference)
+        store.export(found, path)
+        return found
 
     def _text(self, reference: Reference) -> str:
         """A reference as the store takes it; `~2` alone is an ancestor of the head."""

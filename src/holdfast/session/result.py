@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
-from holdfast.protocol.values import decode_plain
+from holdfast.protocol.values import decode_plain, encode_plain
 
 
 class Repr(str):
@@ -19,6 +19,18 @@ class Repr(str):
     def __new__(cls, text: str, type_name: str) -> Repr:
         made = super().__new__(cls, text)
         made.type_name = type_name
+        return made
+
+
+class Prompt(str):
+    """What `input()` asks for; `password` when what is typed should not be seen."""
+
+    __slots__ = ("password",)
+    password: bool
+
+    def __new__(cls, text: str, password: bool) -> Prompt:
+        made = super().__new__(cls, text)
+        made.password = password
         return made
 
 
@@ -87,6 +99,23 @@ _short = _shortener.repr
 
 def _cut(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def message_of(result: Result, execution_id: int) -> ResultMessage:
+    """A result for a client, as a worker would have sent it."""
+    error, value = result.error, result.value
+    shown = isinstance(value, Repr)
+    return ResultMessage(
+        execution_id=execution_id,
+        execution_count=result.execution_count,
+        duration=result.duration,
+        value=None if shown else encode_plain(value, None),
+        type_name=result.type_name,
+        text=str(value) if shown else "",
+        error=None
+        if error is None
+        else ErrorMessage(error_type=error.type, message=error.message, traceback=error.traceback),
+    )
 
 
 def value_of(message: ResultMessage) -> object:

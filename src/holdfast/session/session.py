@@ -281,10 +281,11 @@ class Session:
     ) -> Report:
         """Replace the namespace by a checkpoint's (by default the head's) and move the head.
 
-        The head is wherever this session, another one or the command line moved it.
-        Starts a worker if the last one died. Raises NotFound, Corrupt or Denied, and then
-        the session is as it was, or WorkerDied when the checkpoint ends a new worker as well.
-        After `timeout` seconds in the worker it raises CaptureFailed.
+        A `Path`, or a text that begins with `/`, is a file that `export` wrote; it is taken into
+        the store, and may be of another session. The head is wherever this session, another one
+        or the command line moved it. Starts a worker if the last one died. Raises NotFound,
+        Corrupt or Denied, and then the session is as it was, or WorkerDied when the checkpoint
+        ends a new worker as well. After `timeout` seconds in the worker it raises CaptureFailed.
         """
         self._driver.check_open()
         checks.seconds("timeout", timeout)
@@ -337,6 +338,11 @@ class Session:
         forked = type(self).__new__(type(self))
         forked._begin(other.name, self.store, True, self._settings, self._workers)
         return await forked._begin_at_head()
+
+    async def export(self, path: str | Path, reference: Reference | None = None) -> Checkpoint:
+        """Write a checkpoint, by default the head, to a file that `restore` and any store read."""
+        target = Path(checks.path("path", path))
+        return await asyncio.to_thread(self._history.export, reference, target)
 
     # -- looking -------------------------------------------------------------------------
 

@@ -1,0 +1,129 @@
+"""Sessions whose host or worker is killed at any moment: what was acknowledged is there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.session import Session
+from holdfast.store import open_store
+
+HOST = """
+import asyncio, sys
+from holdfast.session import Session
+
+BEGIN = '''
+step, rows = 0, []
+class Row:
+    def __init__(self, n): self.n = n
+'''
+STEP = '''
+step += 1
+rows.append(Row(step))
+rows = rows[-200:]
+blob = bytes([step % 256]) * 100_000
+step
+'''
+
+async def main(url, how):
+    options = {"auto_checkpoint": "cell"} if how == "automatic" else {}
+    try:
+        session = await Session.resume("steps", store=url, **options)
+    except Exception as error:
+        if error.kind != "not_found": raise
+        session = await Session("steps", store=url, **options).start()
+        await session.execute(BEGIN)
+        await session.checkpoint()
+    print("pid", session.pid, flush=True)
+    while True:
+        result = await session.execute(STEP, check=True)
+        if how == "automatic":
+            await session.flush()
+        else:
+            await session.checkpoint()
+        print("step", result.value, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Host:
+    """A process that makes steps, each in a checkpoint, and says so."""
+
+    def __init__(self, url: str, how: str, script: Path) -> None:
+        source = str(Path(holdfast.__file__).parent.parent)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), url, how],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": source},
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline().split()
+        if not first:
+            pytest.fail(f"the host did not start: {self.process.communicate()[1]}")
+        self.worker = int(first[1])
+
+    def kill(self, which: int) -> int | None:
+        """Kill the host or its worker; the last step that was acknowledged, if there was one."""
+        os.kill(which, signal.SIGKILL)
+        if which != self.process.pid:
+            time.sleep(0.05)
+            self.process.kill()
+        said, _ = self.process.communicate(timeout=30)
+        steps = [int(line.split()[1]) for line in said.splitlines() if line.startswith("step")]
+        return steps[-1] if steps else None
+
+
+async def look(url: str) -> dict[str, int]:
+    session = await Session.resume("steps", store=open_store(url))
+    result = await session.execute(
+        "assert [row.n for row in rows] == list(range(max(step - 199, 1), step + 1))\n"
+        "assert all(type(row) is Row for row in rows)\n"
+        "assert not step or blob == bytes([step % 256]) * 100_000\n"
+        "{'step': step}"
+    )
+    await session.shutdown()
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+async def kills(tmp_path: Path, how: str, rounds: int, seed: int) -> None:
+    chance = random.Random(seed)
+    url, script = str(tmp_path / "store"), tmp_path / "host.py"
+    script.write_text(HOST)
+    acknowledged = 0
+    for number in range(rounds):
+        host = Host(url, how, script)
+        await asyncio.sleep(chance.uniform(0.0, 0.6))
+        which = host.worker if number % 3 == 2 else host.process.pid
+        acknowledged = max(acknowledged, host.kill(which) or 0)
+        found = (await look(url))["step"]
+        # One more may have been made durable before its acknowledgement could be read.
+        assert acknowledged <= found <= acknowledged + 1, f"round {number} of seed {seed}"
+        acknowledged = found
+    assert acknowledged > 0
+    store = open_store(url)
+    assert store.verify(deep=True).ok
+    assert store.owner("session/steps") is None
+
+
+@pytest.mark.parametrize("how", ["manual", "automatic"])
+async def test_kills_at_random_moments(tmp_path: Path, how: str) -> None:
+    await kills(tmp_path, how, rounds=5, seed=random.randrange(1 << 30))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["manual", "automatic"])
+async def test_many_kills_at_random_moments(tmp_path: Path, how: str) -> None:
+    await kills(tmp_path, how, rounds=150, seed=random.randrange(1 << 30))
