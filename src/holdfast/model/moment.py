@@ -61,3 +61,4 @@ def from_micros(micros: int) -> datetime:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = to_micros(datetime.max.replace(tzinfo=UTC))  # the last microsecond there is

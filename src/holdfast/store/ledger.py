@@ -6,14 +6,16 @@ Everything that changes a store goes through `append`; everything that reads one
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, Unsupported
 from holdfast.model.report import Problem
 from holdfast.store.backends.contract import Backend, Behind
-from holdfast.store.chunks.chunk import Location
+from holdfast.store.chunks.index import Body
 from holdfast.store.chunks.library import Library
 from holdfast.store.cipher import NAME as CIPHER_NAME
 from holdfast.store.cipher import PLAIN, Cipher
@@ -30,12 +32,12 @@ from holdfast.store.log.entries import (
     frees_space,
 )
 from holdfast.store.log.frames import Frame, Signed, signed_message
-from holdfast.store.parts.part import PartRecord, decode_parts, split_ids
+from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.recall import Recall
 
-Place = tuple[bytes, Location]  # a chunk, and where it is
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
 
+_MANY = 1000  # entries
 _PATIENCE = 1000  # lost races for the next entry before a writer gives up
 
 
@@ -63,12 +65,13 @@ class Ledger:
                 now = Catalogue(seq=tail.base, last_drop=tail.base)
                 # Nor does it say what it left out, of which a recollection may speak.
                 self.recall.clear()
-            inline = [place for frame in tail.remains for place in self._remains(frame)]
-            for frame in tail.frames:
-                if frame.seq > max(now.seq, tail.base) + 1:
-                    _miss(now, now.seq + 1, frame.seq - 1)
-                inline += self._take(now, frame)
-            self.library.index.add_inline(inline, reset=tail.reset)
+            bodies = [body for frame in tail.remains for body in self._remains(frame)]
+            with _without_pauses(len(tail.frames)):
+                for frame in tail.frames:
+                    if frame.seq > now.seq + 1 and frame.seq > tail.base + 1:
+                        _miss(now, now.seq + 1, frame.seq - 1)
+                    bodies += self._take(now, frame)
+            self.library.index.add_bodies(bodies, reset=tail.reset)
             self.catalogue = now
             return now
 
@@ -116,14 +119,14 @@ class Ledger:
                 frame = self.backend.append(signed)
             except Behind:
                 return None
-            self.library.index.add_inline(self._take(now, frame))
+            self.library.index.add_bodies(self._take(now, frame))
             return now
 
     def _declaration(self, now: Catalogue) -> tuple[Entry, bytes]:
         time = now.next_time(moment.now())
         return Encrypted(cipher=CIPHER_NAME, check=self.cipher.check, time=time), b""
 
-    def _take(self, now: Catalogue, frame: Frame) -> list[Place]:
+    def _take(self, now: Catalogue, frame: Frame) -> list[Body]:
         """Fold one entry in, and say which chunks stand in it. What cannot be folded in is a
         problem to report, never a reason to stop."""
         known = self.keyring.knows(frame.key_id)
@@ -174,7 +177,7 @@ class Ledger:
             now.problems.append(Problem(where=f"log entry {frame.seq}", what=what))
         return not accepted
 
-    def _remains(self, frame: Frame) -> list[Place]:
+    def _remains(self, frame: Frame) -> list[Body]:
         """The chunks of a commit that is no longer spoken of, unless it is damaged."""
         known = self.keyring.knows(frame.key_id)
         if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
@@ -208,17 +211,25 @@ class Ledger:
         return found
 
 
-def _body(frame: Frame, entry: Entry) -> list[Place]:
+@contextmanager
+def _without_pauses(entries: int) -> Iterator[None]:
+    """Let the interpreter not look for garbage while many entries are taken in: there is none, and
+    the looking takes longer than the taking."""
+    if entries < _MANY or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _body(frame: Frame, entry: Entry) -> list[Body]:
     """Where the chunks in an entry's body are."""
     if not isinstance(entry, Commit) or not frame.body_size:
         return []
-    found = []
-    offset = frame.body_offset
-    for i, chunk in enumerate(split_ids(entry.chunk_ids)):
-        stored, plain, codec = entry.chunk_sizes[3 * i : 3 * i + 3]
-        found.append((chunk, Location(frame.origin, offset, stored, plain, codec)))
-        offset += stored
-    return found
+    return [Body(frame.origin, frame.body_offset, entry.chunk_ids, entry.chunk_sizes)]
 
 
 def _bound(seq: int) -> bytes:

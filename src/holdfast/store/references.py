@@ -119,8 +119,8 @@ def nearest_left(catalogue: Catalogue, subject: str, doomed: Set[bytes]) -> byte
         found = catalogue.records.get(found.commit.parents[0]) if found.commit.parents else None
     if found is not None and found.commit.subject == subject:
         return found.commit.id
-    for move in reversed(catalogue.moves.get(subject, ())):
-        stood = id_bytes(move.after) if move.after else None
+    for step in reversed(catalogue.steps.get(subject, ())):
+        stood = step.after
         if stood in catalogue.records and stood not in doomed:
             return stood
     return None

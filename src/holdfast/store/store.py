@@ -256,7 +256,7 @@ class Store:
 
     def history(self, subject: Subject | str) -> List[HeadMove]:
         """How a subject's head moved, oldest first."""
-        return list(self._ledger.refresh().moves.get(str(_subject(subject)), ()))
+        return self._ledger.refresh().moves(str(_subject(subject)))
 
     # -- reading
 
@@ -405,25 +405,23 @@ class Store:
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             now.check_right(name, fence)
-            moves = now.moves.get(name)
-            if not moves:
+            steps = now.steps.get(name)
+            if not steps:
                 raise NotFound(f"there is no subject {name}")
-            last = moves[-1]
-            before = id_bytes(last.before) if last.before else None
-            if before is not None:
-                now.record(before)
-            after = id_bytes(last.after) if last.after else None
+            last = steps[-1]
+            if last.before is not None:
+                now.record(last.before)
             move = Move(
                 subject=name,
-                before=after,
-                after=before,
+                before=last.after,
+                after=last.before,
                 verb="undo",
                 time=_tick(now),
                 fence=fence,
             )
             return move, b""
 
-        return self._ledger.append(build).moves[name][-1]
+        return self._ledger.append(build).steps[name][-1].move(name)
 
     def _move(self, target: Record, verb: Verb, fence: int) -> Checkpoint:
         name = target.commit.subject
@@ -660,8 +658,9 @@ def _subject(subject: Subject | str) -> Subject:
 
 def _last_touched(now: Catalogue, name: str, records: list[Record]) -> datetime:
     """When a subject's head last moved; one whose checkpoints were only imported has none yet."""
-    moves = now.moves.get(name)
-    return moves[-1].time if moves else max(record.checkpoint().time for record in records)
+    steps = now.steps.get(name)
+    last = steps[-1].time if steps else max(record.commit.time for record in records)
+    return moment.from_micros(last)
 
 
 def _tick(now: Catalogue) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.chunks.chunk import Location
-from holdfast.store.chunks.index import Index
+from holdfast.store.chunks.index import Body, Index
 from holdfast.store.chunks.packs import make_rows
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ def chunk(number: int) -> bytes:
 
 def place(volume: bytes, number: int) -> Location:
     return Location(volume, 64 + 100 * number, 100, 100 + number, number % 2)
+
+
+def body(volume: bytes, *numbers: int) -> Body:
+    """Chunks one after the other, where `place` says that they are."""
+    places = [place(volume, n) for n in numbers]
+    sizes = [size for p in places for size in (p.stored, p.plain, p.codec)]
+    return Body(volume, places[0].offset, b"".join(map(chunk, numbers)), sizes)
 
 
 def index_of(packs: dict[bytes, list[int]]) -> Index:
@@ -71,14 +78,14 @@ def test_every_place_is_found(packs: dict[bytes, list[int]]) -> None:
 def test_chunks_in_the_log_are_found_and_forgotten() -> None:
     index = index_of({b"p" * 16: [1]})
     index.add_packs([b"p" * 16])
-    index.add_inline([(chunk(n), place(b"a" * 16, n)) for n in (1, 2)])
-    index.add_inline([(chunk(2), place(b"b" * 16, 2))])
+    index.add_bodies([body(b"a" * 16, 1, 2)])
+    index.add_bodies([body(b"b" * 16, 2)])
     assert len(index.find(chunk(1))) == 2
     assert index.has_all([chunk(1), chunk(2)])
     assert index.rows(b"a" * 16) == [(chunk(n), place(b"a" * 16, n)) for n in (1, 2)]
-    index.add_inline([(chunk(2), place(b"b" * 16, 2))], reset=True)
+    index.add_bodies([body(b"b" * 16, 2)], reset=True)
     assert index.find(chunk(2)) == [place(b"b" * 16, 2)]
-    index.add_inline([], reset=True)
+    index.add_bodies([], reset=True)
     assert index.find(chunk(2)) == []
     assert index.find(chunk(1)) == [place(b"p" * 16, 1)]
 

@@ -60,7 +60,7 @@ def test_commits_moves_and_drops() -> None:
     assert now.last_time == 12
     assert [one.commit.id for one in now.newest_first()] == [B, A]
     assert now.head("state/x") is now.record(A)
-    assert [m.verb for m in now.moves["state/x"]] == ["checkpoint", "checkpoint", "restore"]
+    assert [m.verb for m in now.moves("state/x")] == ["checkpoint", "checkpoint", "restore"]
     dropped = fold(commit(A), commit(B), Drop(ids=(A, C), time=13))
     assert list(dropped.records) == [B]
     with pytest.raises(NotFound):

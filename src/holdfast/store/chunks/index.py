@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.errors import Corrupt, NotFound
@@ -30,6 +30,21 @@ class Places(NamedTuple):
     offset: NDArray[np.int64]
     plain: NDArray[np.int64]
     codec: NDArray[np.int64]
+
+
+class Body(NamedTuple):
+    """Chunks that stand one after the other in a volume of the log, from `offset` on."""
+
+    volume: bytes
+    offset: int
+    ids: bytes
+    sizes: Sequence[int]  # of each: stored, plain, codec
+
+    def places(self) -> Iterator[tuple[bytes, Location]]:
+        at, sizes = self.offset, iter(self.sizes)
+        for i, (stored, plain, codec) in enumerate(zip(sizes, sizes, sizes, strict=True)):
+            yield self.ids[i * ID_SIZE :][:ID_SIZE], Location(self.volume, at, stored, plain, codec)
+            at += stored
 
 
 class _Table:
@@ -93,18 +108,27 @@ class Index:
         self._numbers: dict[bytes, int] = {}
         self._tables: list[_Table] = []
         self._inline: dict[bytes, list[Location]] = {}
+        self._bodies: list[Body] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
 
-    def add_inline(self, places: Iterable[tuple[bytes, Location]], *, reset: bool = False) -> None:
+    def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
         """Remember chunks that stand in the log; `reset` says that these are all there are.
 
         What was moved out of the log is remembered until then: somebody may be reading it there.
         """
         with self._lock:
-            inline = {} if reset else self._inline
-            for chunk, place in places:
-                inline.setdefault(chunk, []).append(place)
-            self._inline = inline
+            if reset:
+                self._inline, self._bodies = {}, []
+            self._bodies += bodies
+
+    def _in_log(self) -> dict[bytes, list[Location]]:
+        """The chunks in the log. A long one is opened to be listed more often than to be read, so
+        its bodies are looked into when somebody asks."""
+        for body in self._bodies:
+            for chunk, place in body.places():
+                self._inline.setdefault(chunk, []).append(place)
+        self._bodies = []
+        return self._inline
 
     def add_packs(self, names: Collection[bytes]) -> None:
         """Load the tables of packs that are not known yet. One that cannot be read is left out:
@@ -148,7 +172,7 @@ class Index:
     def find(self, chunk: bytes) -> list[Location]:
         """Every place where the chunk is said to be."""
         with self._lock:
-            found = list(self._inline.get(chunk, ()))
+            found = list(self._in_log().get(chunk, ()))
             if not self._levels:
                 return found
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
@@ -161,7 +185,8 @@ class Index:
     def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
         """`find` for many at once, with one search a level."""
         with self._lock:
-            found = [list(self._inline.get(chunk, ())) for chunk in chunks]
+            inline = self._in_log()
+            found = [list(inline.get(chunk, ())) for chunk in chunks]
             ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
             wanted = ids[:, 0].astype(np.uint64)
             for level in self._levels:
@@ -232,7 +257,7 @@ class Index:
                 return [(table.id(row), table.location(row)) for row in range(len(table))]
             return [
                 (chunk, place)
-                for chunk, places in self._inline.items()
+                for chunk, places in self._in_log().items()
                 for place in places
                 if place.volume == volume
             ]

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove
@@ -25,6 +26,7 @@ from holdfast.store.log.entries import (
     Move,
     Own,
     Relocate,
+    Verb,
     split_names,
 )
 from holdfast.store.log.frames import Frame
@@ -63,6 +65,27 @@ class Record:
         )
 
 
+class Step(NamedTuple):
+    """A head's move as the log says it. Logs are long and few ask, so it is not yet a value."""
+
+    sequence: int
+    time: int
+    verb: Verb
+    before: bytes | None
+    after: bytes | None
+
+    def move(self, subject: str) -> HeadMove:
+        """What callers get to see."""
+        return HeadMove(
+            subject=Subject.parse(subject),
+            sequence=self.sequence,
+            time=moment.from_micros(self.time),
+            verb=self.verb,
+            before=id_text(self.before) if self.before else None,
+            after=id_text(self.after) if self.after else None,
+        )
+
+
 @dataclass(slots=True)
 class Catalogue:
     """Everything the log says, up to entry `seq`."""
@@ -74,7 +97,7 @@ class Catalogue:
     lines: dict[str, dict[bytes, Record]] = field(default_factory=dict)  # by subject
     heads: dict[str, bytes | None] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
-    moves: dict[str, list[HeadMove]] = field(default_factory=dict)
+    steps: dict[str, list[Step]] = field(default_factory=dict)  # of each subject's head
     relocations: dict[bytes, list[tuple[int, tuple[bytes, ...]]]] = field(default_factory=dict)
     condemned: dict[bytes, int] = field(default_factory=dict)
     named: set[bytes] = field(default_factory=set)  # every volume that a commit ever named
@@ -89,9 +112,8 @@ class Catalogue:
                 self._commit(frame, entry, foreign)
             case Move():
                 self.others.append(frame)
-                self._move(
-                    entry.subject, frame.seq, entry.time, entry.verb, entry.before, entry.after
-                )
+                step = Step(frame.seq, entry.time, entry.verb, entry.before, entry.after)
+                self._step(entry.subject, step)
             case Label():
                 self.others.append(frame)
                 if record := self.records.get(entry.id):
@@ -129,43 +151,34 @@ class Catalogue:
             self.last_time = max(self.last_time, getattr(entry, "time", 0))
 
     def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
-        record = Record(commit, frame, foreign, dict(commit.tags))
+        record = Record(commit, frame, foreign, commit.tags)
         # First, because these raise when the entry makes no sense.
         if commit.verb == "import":
             record.checkpoint()
         else:
-            self._move(
-                commit.subject, frame.seq, commit.time, commit.verb, commit.before, commit.id
-            )
+            step = Step(frame.seq, commit.time, commit.verb, commit.before, commit.id)
+            self._step(commit.subject, step)
             self.last_time = max(self.last_time, commit.time)
         if twice := self.records.get(commit.id):
             del self.lines[twice.commit.subject][commit.id]
         self.records[commit.id] = record
         self.lines.setdefault(commit.subject, {})[commit.id] = record
-        names = split_names(commit.volumes)
-        self.named.update(frame.origin if name == HERE else name for name in names)
+        for name in split_names(commit.volumes):
+            self.named.add(frame.origin if name == HERE else name)
 
-    def _move(
-        self,
-        subject: str,
-        seq: int,
-        time: int,
-        verb: str,
-        before: bytes | None,
-        after: bytes | None,
-    ) -> None:
-        move = HeadMove(
-            subject=Subject.parse(subject),
-            sequence=seq,
-            time=moment.from_micros(time),
-            verb=verb,  # type: ignore[arg-type]  # the entry's type has the same words
-            before=id_text(before) if before else None,
-            after=id_text(after) if after else None,
-        )
-        self.heads[subject] = after
-        self.moves.setdefault(subject, []).append(move)
+    def _step(self, subject: str, step: Step) -> None:
+        steps = self.steps.get(subject)
+        if steps is None or not 0 <= step.time <= moment.LATEST:
+            step.move(subject)  # raises when it makes no sense
+            steps = self.steps.setdefault(subject, [])
+        self.heads[subject] = step.after
+        steps.append(step)
 
     # -- questions
+
+    def moves(self, subject: str) -> list[HeadMove]:
+        """How a subject's head moved, oldest first."""
+        return [step.move(subject) for step in self.steps.get(subject, ())]
 
     def next_time(self, clock: datetime) -> int:
         """The time of the next entry: never before the last one's. Raises BadInput at the end of

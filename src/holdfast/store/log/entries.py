@@ -5,7 +5,7 @@ Structures are encoded as arrays; a new field goes to the end and has a default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -23,7 +23,7 @@ HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import"]
 
 
-class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
+class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False, tag="commit"):
     """A checkpoint came into being, and its subject's head moved to it; or, with the verb `import`,
     one that was made elsewhere came here, and no head moved."""
 
@@ -191,18 +191,21 @@ def _fits(entry: Entry) -> bool:
     """Whether ids and lists of names have the lengths that they must have."""
     match entry:
         case Commit():
-            ids = [entry.id, *entry.parents, entry.before, entry.rollback_of]
             stored = len(entry.chunk_ids) // _CHUNK_ID_SIZE
+            sizes = entry.chunk_sizes
             return (
-                _are_ids(ids)
+                len(entry.id) == _ID_SIZE
+                and (entry.before is None or len(entry.before) == _ID_SIZE)
+                and (entry.rollback_of is None or len(entry.rollback_of) == _ID_SIZE)
+                and _are_ids(entry.parents)
                 and len(entry.digest) == _CHUNK_ID_SIZE
                 and len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
                 and len(entry.maker) in (0, _KEY_ID_SIZE)
                 and len(entry.proof) in (0, _CHUNK_ID_SIZE)
                 and not len(entry.volumes) % VOLUME_SIZE
                 and not len(entry.chunk_ids) % _CHUNK_ID_SIZE
-                and len(entry.chunk_sizes) == 3 * stored
-                and all(0 <= size < 2**32 for size in entry.chunk_sizes)
+                and len(sizes) == 3 * stored
+                and (not sizes or (min(sizes) >= 0 and max(sizes) < 2**32))
             )
         case Move():
             return _are_ids([entry.before, entry.after])
@@ -220,10 +223,12 @@ def _fits(entry: Entry) -> bool:
             return True
 
 
-def _are_ids(ids: Iterable[bytes | None]) -> bool:
-    return all(one is None or len(one) == _ID_SIZE for one in ids)
+def _are_ids(ids: Sequence[bytes | None]) -> bool:
+    return not ids or {len(one) for one in ids if one is not None} <= {_ID_SIZE}
 
 
 def split_names(packed: bytes) -> list[bytes]:
     """Cut concatenated volume names."""
+    if len(packed) == VOLUME_SIZE:
+        return [packed]  # as nearly always in a long log
     return [packed[i : i + VOLUME_SIZE] for i in range(0, len(packed), VOLUME_SIZE)]
