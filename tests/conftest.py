@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from holdfast.testing.servers import SeaweedServer, Server
 
 # Examples are slow now and then where two cores are shared; pytest-timeout catches real hangs.
 settings.register_profile("holdfast", deadline=None, print_blob=True)
@@ -36,3 +40,26 @@ def holdfast_home(
     ):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real object store; it has a bucket of any name that is written to."""
+    server = SeaweedServer(tmp_path_factory.mktemp("seaweed"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A part of the bucket that is this test's own."""
+    return secrets.token_hex(8)
+
+
+@pytest.fixture
+def on_s3(s3: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a new store in a real object store, for whoever this process starts, too."""
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{prefix}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.store import Store, open_store
 from holdfast.store.slots import new_key_file
-from holdfast.testing.servers import SeaweedServer, Server
 
 Save = Callable[..., Checkpoint]
 Noise = Callable[..., bytes]
@@ -74,29 +72,6 @@ def noise() -> Noise:
         return np.random.default_rng(seed).bytes(size)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real object store; it has a bucket of any name that is written to."""
-    server = SeaweedServer(tmp_path_factory.mktemp("seaweed"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def prefix() -> str:
-    """A part of the bucket that is this test's own."""
-    return secrets.token_hex(8)
-
-
-@pytest.fixture
-def on_s3(s3: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a new store in a real object store, for whoever this process starts, too."""
-    for name, value in s3.environ.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{prefix}"
 
 
 def files(place: Path) -> dict[str, bytes]:

@@ -169,7 +169,7 @@ class Ledger:
 
     def _is_foreign(self, now: Catalogue, frame: Frame, entry: Entry) -> bool:
         """Whether a checkpoint that was brought here was made by somebody we do not know."""
-        if not isinstance(entry, Commit) or entry.verb != "import" or entry.trusted:
+        if type(entry) is not Commit or entry.verb != "import" or entry.trusted:
             return False
         accepted = self.keyring.accepts_proof(entry.maker, entry.proof, entry.digest)
         if self.keyring.knows(entry.maker) and entry.proof and not accepted:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.store.arrays import np
 from holdfast.store.chunks import workers
@@ -32,7 +34,7 @@ class Places(NamedTuple):
     codec: NDArray[np.int64]
 
 
-class Body(NamedTuple):
+class Body(msgspec.Struct, frozen=True, gc=False):
     """Chunks that stand one after the other in a volume of the log, from `offset` on."""
 
     volume: bytes

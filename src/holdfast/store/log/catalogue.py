@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+
+import msgspec
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove
@@ -32,8 +33,7 @@ from holdfast.store.log.entries import (
 from holdfast.store.log.frames import Frame
 
 
-@dataclass(slots=True)
-class Record:
+class Record(msgspec.Struct, gc=False):
     """A checkpoint in the catalogue: its entry, and what later entries said of it."""
 
     commit: Commit
@@ -65,7 +65,7 @@ class Record:
         )
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """A head's move as the log says it. Logs are long and few ask, so it is not yet a value."""
 
     sequence: int

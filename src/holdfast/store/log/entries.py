@@ -6,7 +6,7 @@ Structures are encoded as arrays; a new field goes to the end and has a default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,6 +18,11 @@ BEAT_SIZE = 16
 _ID_SIZE = 16
 _CHUNK_ID_SIZE = 32
 _KEY_ID_SIZE = 8
+# Logs are made of commits for the most part, so their fields are checked while they are read.
+Id = Annotated[bytes, msgspec.Meta(min_length=_ID_SIZE, max_length=_ID_SIZE)]
+Hash = Annotated[bytes, msgspec.Meta(min_length=_CHUNK_ID_SIZE, max_length=_CHUNK_ID_SIZE)]
+Size = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 
 Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import"]
@@ -27,14 +32,14 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=Fals
     """A checkpoint came into being, and its subject's head moved to it; or, with the verb `import`,
     one that was made elsewhere came here, and no head moved."""
 
-    id: bytes
+    id: Id
     subject: str
-    parents: tuple[bytes, ...]
+    parents: tuple[Id, ...]
     reason: str
     stage: str | None
     time: int
     tags: dict[str, str]
-    digest: bytes
+    digest: Hash
     size: int
     stored: int
     part_count: int
@@ -42,10 +47,10 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=Fals
     parts_chunk: bytes
     volumes: bytes
     chunk_ids: bytes
-    chunk_sizes: tuple[int, ...]
+    chunk_sizes: tuple[Size, ...]
     verb: Verb
-    before: bytes | None
-    rollback_of: bytes | None
+    before: Id | None
+    rollback_of: Id | None
     fence: int = 0
     maker: bytes = b""  # of an import: the key that signed it where it was made
     proof: bytes = b""
@@ -192,20 +197,13 @@ def _fits(entry: Entry) -> bool:
     match entry:
         case Commit():
             stored = len(entry.chunk_ids) // _CHUNK_ID_SIZE
-            sizes = entry.chunk_sizes
             return (
-                len(entry.id) == _ID_SIZE
-                and (entry.before is None or len(entry.before) == _ID_SIZE)
-                and (entry.rollback_of is None or len(entry.rollback_of) == _ID_SIZE)
-                and _are_ids(entry.parents)
-                and len(entry.digest) == _CHUNK_ID_SIZE
-                and len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
+                len(entry.parts_chunk) in (0, _CHUNK_ID_SIZE)
                 and len(entry.maker) in (0, _KEY_ID_SIZE)
                 and len(entry.proof) in (0, _CHUNK_ID_SIZE)
                 and not len(entry.volumes) % VOLUME_SIZE
                 and not len(entry.chunk_ids) % _CHUNK_ID_SIZE
-                and len(sizes) == 3 * stored
-                and (not sizes or (min(sizes) >= 0 and max(sizes) < 2**32))
+                and len(entry.chunk_sizes) == 3 * stored
             )
         case Move():
             return _are_ids([entry.before, entry.after])

@@ -25,6 +25,7 @@ PACK_LIMIT = 32 * 1024 * 1024
 _TAIL = 64 * 1024  # bytes of a pack that are read first: its table, nearly always
 _READS = 4  # of a pack one by one; then it is worth fetching whole
 _FAR = 1 << 62
+_FIRST = 5.0  # seconds of patience for the first answer
 _HURRY = 3.0  # seconds of patience for a sign of life, which is late soon
 
 OpenBucket = Callable[[], Bucket]
@@ -296,7 +297,8 @@ class ObjectBackend:
             )
 
     def _read_or_make_marker(self, create: bool) -> bytes:
-        data = self.bucket.get(marker.NAME)
+        # A wrong address is the likeliest reason for silence here: nobody should wait long for it.
+        data = self.bucket.hurried(_FIRST).get(marker.NAME)
         if data is None:
             if not create:
                 raise NotFound(

@@ -258,7 +258,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _is_past_end(text: str) -> bool:
-    return "416" in text or "InvalidRange" in text or "Invalid range" in text
+    return "status code: 416" in text or "Invalid range" in text
 
 
 def _translated(error: Exception, key: str) -> Exception:
