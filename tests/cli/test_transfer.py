@@ -131,3 +131,55 @@ def test_a_reader_that_leaves_ends_the_export(ids: list[str], holdfast_program: 
 def test_stdout_takes_either_the_archive_or_json(run: Run, ids: list[str]) -> None:
     assert run("export", "state/demo", "-", "--json").code == 2
     assert main(["export", "state/none", "nowhere.holdfast"]) == 3
+
+
+def test_copy_between_stores(run: Run, ids: list[str], tmp_path: Path, holdfast_home: Path) -> None:
+    here, there = str(holdfast_home / "store"), str(tmp_path / "copy")
+    run("init", there)
+    planned = run("copy", here, there, "--dry-run")
+    assert "would copy 3 checkpoints" in planned.out
+    assert "step 1" in planned.out
+    assert "copied 3 checkpoints" in run("copy", here, there).out
+    again = run("copy", here, there, "--json").json
+    assert (again["copied"], again["already"], again["transferred_bytes"]) == ([], 3, 0)
+    assert run("copy", here, str(tmp_path / "made"), "--subject", "state/demo").code == 0
+    assert len(run("list", "--store", str(tmp_path / "made"), "--json").json["checkpoints"]) == 3
+    assert run("copy", here, here).code == 11
+    assert run("copy", here, there, "--store", here).code == 2
+    assert run("copy", str(tmp_path / "none"), there).code == 3
+    assert run("copy", here, there, "--subject", "state/none").code == 3
+
+
+def test_copy_out_of_an_encrypted_store_is_meant(
+    run: Run, ids: list[str], tmp_path: Path, holdfast_home: Path
+) -> None:
+    here, vault, out = str(holdfast_home / "store"), str(tmp_path / "vault"), str(tmp_path / "out")
+    key = str(tmp_path / "key")
+    run("init", vault, "--encrypt", "--key-file", key)
+    assert run("copy", here, vault, "--to-key-file", key).code == 0
+    assert run("copy", vault, out, "--from-key-file", key).code == 3  # it is not made by mistake
+    run("init", out)
+    refused = run("copy", vault, out, "--from-key-file", key)
+    assert refused.code == 8
+    assert "--plaintext" in refused.err
+    assert run("list", "--store", out, "--json").json == {"checkpoints": []}
+    assert run("copy", vault, out, "--from-key-file", key, "--plaintext").code == 0
+    assert len(run("list", "--store", out, "--json").json["checkpoints"]) == 3
+
+
+def test_copy_tells_what_is_damaged(
+    run: Run, tmp_path: Path, ids: list[str], holdfast_home: Path
+) -> None:
+    from holdfast.store import open_store
+
+    with open_store() as store, store.draft("state/big") as draft:
+        draft.put("part", os.urandom(3_000_000))
+        draft.commit()
+    (pack,) = (holdfast_home / "store" / "packs").iterdir()
+    data = bytearray(pack.read_bytes())
+    data[5000] ^= 1
+    pack.write_bytes(data)
+    done = run("copy", str(holdfast_home / "store"), str(tmp_path / "copy"))
+    assert done.code == 9
+    assert "copied 3 checkpoints" in done.out
+    assert "not copied" in done.out

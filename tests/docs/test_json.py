@@ -13,6 +13,7 @@ from holdfast.cli.main import main
 from holdfast.server import shapes
 from holdfast.state import StateManager
 from holdfast.store import open_store
+from holdfast.store.slots import new_key_file
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md").read_text("utf-8")
 # Objects whose keys are data.
@@ -73,6 +74,9 @@ COMMANDS = [
     "export state/demo out.holdfast",
     "import carried.holdfast",
     "import carried.holdfast --dry-run",
+    "copy {store} copied",
+    "key slots --store vault",
+    "key add --store vault --new-key-file other.key",
     "pin state/demo",
     "unpin state/demo",
     "prune --keep-last 1 --dry-run",
@@ -97,6 +101,11 @@ def test_every_field_is_named(
     monkeypatch.chdir(tmp_path)
     with open_store() as store:
         store.export("state/demo", "carried.holdfast", ancestors=True)
+        command = command.format(store=store.url)
+    if "vault" in command:
+        new_key_file(tmp_path / "vault.key")
+        monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "vault.key"))
+        open_store("vault", encrypt=True).close()
     main([*command.split(), "--json"])
     document = json.loads(capsys.readouterr().out)
     missing = {field for field in fields(document) if not is_named(field)}

@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Carry elsewhere": {
         "export": ("export", "Write a checkpoint to a file that any store can import."),
         "import": ("import_", "Take in the checkpoints of a file that `export` wrote."),
+        "copy": ("copy", "Bring the store DST up to date with the store SRC."),
     },
     "Keep and forget": {
         "pin": ("pin", "Keep checkpoints whatever the retention says."),

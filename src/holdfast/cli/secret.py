@@ -19,14 +19,16 @@ _TRIES = 3
 
 
 def secret_options(what: str = "") -> Callable[[F], F]:
-    """`--passphrase-file` and `--key-file`; with `what`, `--new-passphrase-file` and so on."""
+    """`--passphrase-file` and `--key-file`; with `what`, such as `new`,
+    `--new-passphrase-file` and so on."""
 
     def add(function: F) -> F:
         prefix = f"{what}-" if what else ""
-        new = "a new" if what == "new" else "the"
+        which = {"new": "a new", "from": "SRC's", "to": "DST's"}.get(what, "the")
+        made = " It is made if it is missing." if what in ("", "new") else ""
         for name, text in (
-            ("key-file", f"A file with {new} key; one that is new and missing is made."),
-            ("passphrase-file", f"A file whose first line is {new} passphrase."),
+            ("key-file", f"A file with {which} key.{made}"),
+            ("passphrase-file", f"A file whose first line is {which} passphrase."),
         ):
             function = click.option(
                 f"--{prefix}{name}", type=click.Path(dir_okay=False, path_type=Path), help=text

@@ -44,7 +44,8 @@ from holdfast.store.parts.mapping import map_part
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
-from holdfast.store.transfer import exporting, importing
+from holdfast.store.transfer import copying, exporting, importing
+from holdfast.store.transfer.copying import CopyReport
 from holdfast.store.transfer.exporting import ExportReport
 from holdfast.store.transfer.importing import ImportReport
 from holdfast.store.usage import Usage
@@ -632,6 +633,19 @@ class Store:
             if dry_run:
                 return importing.examine(self._ledger, source, progress)
             return importing.import_archive(self._ledger, source, trust=trust, progress=progress)
+
+    def copy_to(
+        self,
+        other: Store,
+        subject: Subject | str | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> CopyReport:
+        """Bring another store up to date with this one, or with one subject of it. Only chunks that
+        it lacks are carried over; nothing is removed there."""
+        only = None if subject is None else str(_subject(subject))
+        return copying.copy(self._ledger, other._ledger, only, dry_run=dry_run, progress=progress)
 
     # -- trusting and comparing
 

@@ -72,6 +72,13 @@ class Inventory:
         self._come.add(chunk)
         self._sizes[chunk.id] = size
 
+    def names(self, chunk: Named) -> list[Named]:
+        """What a chunk that has come names."""
+        return self._names[chunk]
+
+    def size(self, chunk: Named) -> int:
+        return self._sizes[chunk.id]
+
     def _await(self, names: list[Named], aligned: bool) -> None:
         for chunk in names:
             if len(chunk.id) != ID_SIZE:

@@ -52,16 +52,28 @@ class Receiver:
         self._inventory.announce(waybill)
 
     def has(self, chunk: Named) -> bool:
-        """Whether the bytes of a chunk need not come, because the store has them. What names
-        others has to come, or to be taken from here."""
-        if chunk.kind != "data":
-            return False
-        size = self._ledger.library.size(chunk.id)
+        """Whether a chunk need not come, because the store has it; then it counts as come."""
+        library = self._ledger.library
+        size = library.size(chunk.id)
         aligned = self._inventory.is_aligned(chunk.id)
         if size is None or not self._sink.refer_existing(chunk.id, aligned=aligned):
             return False
-        self._inventory.have(chunk, size)
+        if chunk.kind == "data":
+            self._inventory.have(chunk, size)
+            return True
+        try:
+            self._inventory.arrive(chunk, library.get(chunk.id))
+        except Corrupt:
+            return False  # damaged here: let it come
         return True
+
+    def names(self, chunk: Named) -> list[Named]:
+        """What a chunk that has come names."""
+        return self._inventory.names(chunk)
+
+    def size(self, chunk: Named) -> int:
+        """How many bytes a chunk has that has come."""
+        return self._inventory.size(chunk)
 
     def take(self, chunk: Named, codec: int, stored: Buffer, plain: Buffer) -> None:
         """A chunk has come."""
@@ -69,15 +81,16 @@ class Receiver:
         aligned = self._inventory.is_aligned(chunk.id)
         self._sink.put_encoded(chunk.id, codec, stored, plain, aligned=aligned)
 
-    def commit(self, *, trust: bool) -> list[Checkpoint]:
-        """Take in what was announced; gives those that were not here before, in order."""
+    def commit(self, *, trust: bool, heads: bool = True) -> list[Checkpoint]:
+        """Take in what was announced; gives those that were not here before, in order. With
+        `heads`, a subject that has none gets one."""
         inventory = self._inventory
         inventory.check()
         if len(inventory.waybills) > 1:
             self._sink.spill()
         self._check_blocks()
         new = [one for one in inventory.waybills if self._commit(one, trust)]
-        for subject in dict.fromkeys(one.subject for one in inventory.waybills):
+        for subject in dict.fromkeys(one.subject for one in inventory.waybills if heads):
             self._give_head(subject)
         now = self._ledger.catalogue
         return [now.record(one.id).checkpoint() for one in new]
