@@ -54,8 +54,8 @@ format: ## let ruff rewrite the code
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-soak: setup-test ## the long counts and sweeps that `make test` leaves out
-	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+soak: setup-test ## the long counts and sweeps that `make test` leaves out; says how far it is
+	$(BIN)/python -m pytest -v -n $(WORKERS) --dist loadfile -m soak --timeout 3600 --durations 20 $(PYTEST_ARGS)
 
 bench: ## the benchmarks, with the peers side by side
 	@scripts/setup-python bench

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,32 @@ settings.load_profile("holdfast")
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).resolve().parent.parent
+
+
+Progress = Callable[[int, int], None]  # so many done, of so many
+_EVERY = 15.0  # seconds
+
+
+@pytest.fixture
+def progress(request: pytest.FixtureRequest) -> Progress:
+    """Tells a person who waits for a long test how far it is, past pytest's capturing."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    begun = said = time.monotonic()
+
+    def say(done: int, total: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= _EVERY:
+            said = now
+            left = (now - begun) * (total - done) / max(1, done) / 60
+            with capture.global_and_fixture_disabled():
+                print(
+                    f"\n  {request.node.name}: {done} of {total}, about {left:.0f} min left",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    return say
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Progress
 
 from holdfast.model.errors import HoldfastError
 from holdfast.store import Store, open_store
@@ -61,12 +62,15 @@ class Subject:
             return
         assert found == expected
 
-    def flip(self, path: Path, positions: Iterable[int]) -> list[tuple[int, int]]:
+    def flip(
+        self, path: Path, positions: Sequence[int], progress: Progress = lambda done, total: None
+    ) -> list[tuple[int, int]]:
         """Flip a bit at each position in turn; returns the flips that nobody noticed."""
         unnoticed = []
         fd = os.open(path, os.O_RDWR)
         try:
-            for at in positions:
+            for done, at in enumerate(positions):
+                progress(done, len(positions))
                 before = os.pread(fd, 1, at)
                 bit = at % 8 if at % 3 else (at // 7) % 8
                 os.pwrite(fd, bytes([before[0] ^ 1 << bit]), at)
@@ -129,9 +133,9 @@ def test_bits_of_a_compressed_form_that_change_nothing_are_named_too(victim: Sub
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("pattern", ["log/*.log", "log/*.snap", "packs/*.pack"])
-def test_every_byte_of_every_file(victim: Subject, pattern: str) -> None:
+def test_every_byte_of_every_file(victim: Subject, pattern: str, progress: Progress) -> None:
     for path in victim.place.glob(pattern):
-        assert victim.flip(path, range(path.stat().st_size)) == []
+        assert victim.flip(path, range(path.stat().st_size), progress) == []
 
 
 @pytest.mark.parametrize("pattern", ["log/*.log", "log/*.snap", "packs/*.pack", "holdfast.json"])

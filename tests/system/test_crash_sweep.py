@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.conftest import Progress
 from tests.system import acts
 
 from holdfast.testing.stage import Performance, Stage
@@ -93,29 +94,32 @@ def theatre(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Itera
         yield Theatre(stage, folder / "template", tuple(prepared.noted("saved")), folder)
 
 
-def sweep(theatre: Theatre, act: str, fault: str, stride: int) -> int:
+def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progress) -> int:
     """Hurt an act at every `stride`th call of each kind, the first and the last always."""
     counts = theatre.stage.count(act, theatre.fresh(act), calls=CALLS)
     assert counts, "the act changes nothing"
     kinds = tuple(kind for error, kind in ERRORS.items() if error in fault)
+    plan = [
+        f"{call}:{fault}:when={when}"
+        for call, times in sorted(counts.items())
+        for when in sorted({1, times, *range(1, times + 1, stride)})
+    ]
     wrong: list[str] = []
-    runs = 0
-    for call, times in sorted(counts.items()):
-        for when in sorted({1, times, *range(1, times + 1, stride)}):
-            wrong += theatre.survives(act, f"{call}:{fault}:when={when}", kinds)
-            runs += 1
-    assert not wrong, f"{len(wrong)} of {runs} runs:\n" + "\n".join(wrong[:12])
-    return runs
+    for done, injected in enumerate(plan):
+        wrong += theatre.survives(act, injected, kinds)
+        progress(done + 1, len(plan))
+    assert not wrong, f"{len(wrong)} of {len(plan)} runs:\n" + "\n".join(wrong[:12])
+    return len(plan)
 
 
 @pytest.mark.parametrize("fault", [KILL, *ERRORS])
 @pytest.mark.parametrize("act", ACTS)
-def test_sweep(theatre: Theatre, act: str, fault: str) -> None:
-    assert sweep(theatre, act, fault, stride=3) > 4
+def test_sweep(theatre: Theatre, act: str, fault: str, progress: Progress) -> None:
+    assert sweep(theatre, act, fault, 3, progress) > 4
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fault", [KILL, *ERRORS])
 @pytest.mark.parametrize("act", ACTS)
-def test_sweep_of_every_call(theatre: Theatre, act: str, fault: str) -> None:
-    assert sweep(theatre, act, fault, stride=1) > 4
+def test_sweep_of_every_call(theatre: Theatre, act: str, fault: str, progress: Progress) -> None:
+    assert sweep(theatre, act, fault, 1, progress) > 4

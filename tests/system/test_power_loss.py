@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.conftest import Progress
 from tests.system import acts
 
 from holdfast.model.errors import HoldfastError
@@ -123,8 +124,12 @@ def house(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterato
         yield House(stage, power, promised)
 
 
-def check(house: House, trials: list[Trial]) -> None:
-    wrong = {trial: found for trial in trials if (found := house.wrong(trial))}
+def check(house: House, trials: list[Trial], progress: Progress) -> None:
+    wrong: dict[Trial, str] = {}
+    for done, trial in enumerate(trials):
+        if found := house.wrong(trial):
+            wrong[trial] = found
+        progress(done + 1, len(trials))
     said = "\n".join(f"{trial}: {found}" for trial, found in wrong.items())
     assert not wrong, f"{len(wrong)} of {len(trials)} cuts lose something:\n{said}"
 
@@ -145,25 +150,29 @@ def some(trials: list[Trial]) -> list[Trial]:
 
 
 @pytest.mark.parametrize(("act", "before"), SCENES)
-def test_a_cut_loses_nothing(house: House, act: str, before: str) -> None:
-    check(house, some(cuts_of(house, act, before)))
+def test_a_cut_loses_nothing(house: House, act: str, before: str, progress: Progress) -> None:
+    check(house, some(cuts_of(house, act, before)), progress)
 
 
 @pytest.mark.parametrize(("act", "before", "heir"), SUCCESSIONS)
-def test_an_heir_builds_on_solid_ground(house: House, act: str, before: str, heir: str) -> None:
-    check(house, some(cuts_of(house, act, before, heir)))
+def test_an_heir_builds_on_solid_ground(
+    house: House, act: str, before: str, heir: str, progress: Progress
+) -> None:
+    check(house, some(cuts_of(house, act, before, heir)), progress)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("act", "before"), SCENES)
-def test_no_cut_loses_anything(house: House, act: str, before: str) -> None:
-    check(house, cuts_of(house, act, before))
+def test_no_cut_loses_anything(house: House, act: str, before: str, progress: Progress) -> None:
+    check(house, cuts_of(house, act, before), progress)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("act", "before", "heir"), SUCCESSIONS)
-def test_every_heir_builds_on_solid_ground(house: House, act: str, before: str, heir: str) -> None:
-    check(house, cuts_of(house, act, before, heir))
+def test_every_heir_builds_on_solid_ground(
+    house: House, act: str, before: str, heir: str, progress: Progress
+) -> None:
+    check(house, cuts_of(house, act, before, heir), progress)
 
 
 @pytest.mark.parametrize("sync", get_args(Sync))

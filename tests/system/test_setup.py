@@ -27,7 +27,7 @@ state.set_state("step", 2)
 state.rollback(before.id)
 assert state.get_state("step") == 1
 """
-LOCKS = ("run.txt", "test.txt", "bench.txt")
+LOCKS = ("run.txt", "test.txt", "bench.txt", "kishu.txt")
 
 
 def project_files(repository: Path) -> list[Path]:
@@ -210,6 +210,43 @@ def test_an_apt_that_fails(
     assert re.search(r"criu +it could not be downloaded", result.stderr)
     assert re.search(r"runsc +it could not be downloaded", result.stderr)
     assert "still works: application state, Python sessions" in result.stderr
+
+
+EXPIRED_APT = """#!/bin/sh
+echo "$@" >> {calls}
+case "$*" in
+    *--print-uris*) . /etc/os-release
+        echo "'http://mirror.invalid/debian/dists/$VERSION_CODENAME/InRelease' name 0" ;;
+    *Check-Valid-Until=false*update) ;;
+    *Dir::State=*update) echo 'E: Release file for http://x.invalid/ is expired' >&2; exit 100 ;;
+    *update) ;;
+    *) echo 'E: nothing to download here' >&2; exit 100 ;;
+esac
+"""
+
+
+def test_an_archive_that_is_too_old_for_this_clock(checkout: Path, tmp_path: Path) -> None:
+    """Taken all the same, but only for what goes into the private prefix, and said."""
+    assert os.geteuid() == 0, "this test needs root, as apt does"
+    apt, calls = tmp_path / "apt-get", tmp_path / "calls"
+    apt.write_text(EXPIRED_APT.format(calls=calls))
+    apt.chmod(0o755)
+    result = run(
+        "scripts/setup-engines",
+        cwd=checkout,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        HOLDFAST_ENGINES=str(tmp_path / "engines"),
+        HOLDFAST_CRIU="",
+        HOLDFAST_RUNSC="",
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(
+        r"forky does not fit this machine's date .* signature is checked", result.stderr
+    )
+    lenient = [line for line in calls.read_text().splitlines() if "Check-Valid-Until" in line]
+    assert any(line.endswith("update") for line in lenient)
+    assert any(line.endswith(" criu") for line in lenient)
+    assert all("Dir::State=" in line for line in lenient)
 
 
 def test_an_unprivileged_user_can_set_up_and_use_it(checkout: Path, repository: Path) -> None:
