@@ -355,12 +355,12 @@ def test_in_a_store(node: Node) -> None:
 
 
 def test_in_a_shared_path_with_a_working_directory(node: Node, tmp_path: Path) -> None:
-    node.set_policy(f'mode = "shared"\nshared_path = "{tmp_path}/nfs"\nshared_workdir = "/work"')
+    node.set_policy(f'mode = "shared"\nshared_path = "{tmp_path}/nfs"\nshared_workdir = "/scratch"')
     script = "pwd > where; " + COUNT.replace("/count", "count")
     node.run("moving", "sh", "-c", script)
     work = tmp_path / "nfs/default/moving/work"
     eventually(lambda: (work / "count").exists(), "it counts")
-    assert (work / "where").read_text() == "/work\n"
+    assert (work / "where").read_text() == "/scratch\n"
     node.checkpoint("moving", "--exit")
     node.remove("moving", signal=None)
     at = int((work / "count").read_text())

@@ -164,7 +164,7 @@ def test_the_installed_trampoline_needs_no_environment(root: Path, tmp_path: Pat
     )
     assert done.stdout.startswith("runc version")
     with pytest.raises(BadInput):  # a path that a shell would read as something else
-        plan_install(root, ["podman"], TRAMPOLINE.read_text(), "/opt/a b/runc")
+        plan_install(root, ["podman"], TRAMPOLINE.read_text(), "/srv/a b/runc")
 
 
 def test_on_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

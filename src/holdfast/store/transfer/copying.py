@@ -75,7 +75,7 @@ def plan(source: Catalogue, target: Catalogue, subject: str | None) -> CopyPlan:
 
 def has_been(source: Catalogue, head: Record, checkpoint: bytes) -> bool:
     """Whether a subject's head comes from a checkpoint, or stood there before it was moved."""
-    moves = source.moves.get(head.commit.subject, ())
+    moves = source.moves(head.commit.subject)
     if id_text(checkpoint) in (move.after for move in moves):
         return True
     pending, seen = [head.commit.id], {head.commit.id}
