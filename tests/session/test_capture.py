@@ -346,10 +346,22 @@ async def test_a_missing_library_costs_only_what_needs_it(make, store, tmp_path)
     assert error is not None
     assert "No module named 'rare'" in error.message
     # what was missing is carried along, and revives where the library is
+    await without.execute("held = {'deep': [both]}\nplain = 6")
+    cp = await without.checkpoint()
+    assert cp.report["both"].outcome == cp.report["Sub"].outcome == "placeholder"
+    await without.restore(cp)
     await without.checkpoint()
     await without.shutdown()
     again = await Session.resume("rare", store=store, env=path)
-    assert await run(again, "[rare.Thing(1).x, plain]") == [1, 5]
+    assert await run(again, "[rare.Thing(1).x, plain, thing.x, both[0] is thing, both[1]]") == [
+        1, 6, 3, True, "kept",
+    ]  # fmt: skip
+    assert await run(
+        again, "[Thing is rare.Thing, sub.x, type(sub) is Sub, issubclass(Sub, Thing)]"
+    ) == [True, 4, True, True]
+    assert await run(again, "held['deep'][0] is both") is True
+    outcomes = {item.name: item.outcome for item in again.report.items}
+    assert "placeholder" not in outcomes.values()
     await again.shutdown()
 
 

@@ -23,8 +23,6 @@ values = st.recursive(
     ),
     max_leaves=15,
 )
-# A list of at most eight nodes; each holds numbers and references to other nodes (and itself).
-graphs = st.lists(st.lists(st.integers(0, 7), max_size=4), min_size=1, max_size=8)
 
 
 SAME = """
@@ -59,36 +57,78 @@ def test_plain_data_comes_back_equal() -> None:
         check()
 
 
+BUILD = """
+import collections, functools
+class Node:
+    def __init__(self): self.links = []
+class Slotted:
+    __slots__ = ('links', '__weakref__')
+    def __init__(self): self.links = []
+class Named(list): pass
+KINDS = [Node, Slotted, Named, list, dict, collections.OrderedDict, collections.deque]
+def new(kind):
+    return KINDS[kind % len(KINDS)]()
+def add(node, others):
+    if isinstance(node, (Node, Slotted)): node.links.extend(others)
+    elif isinstance(node, dict): node.update((f'k{i}', o) for i, o in enumerate(others))
+    else: node.extend(others)
+def wrapped(node, how):
+    if how == 1: return (node, 'x')
+    if how == 2: return functools.partial(print, node)
+    if how == 3: return lambda: node
+    if how == 4: return [(node,)]
+    return node
+def inside(thing):
+    if isinstance(thing, (Node, Slotted)): return [thing.links]
+    if isinstance(thing, dict): return list(thing.values())
+    if isinstance(thing, functools.partial): return list(thing.args)
+    if isinstance(thing, type(inside)): return [c.cell_contents for c in thing.__closure__ or ()]
+    if isinstance(thing, (list, tuple, collections.deque)): return list(thing)
+    return []
+def build(edges):
+    nodes = [new(kind) for kind, _ in edges]
+    for node, (_, targets) in zip(nodes, edges):
+        add(node, [wrapped(nodes[t % len(nodes)], how) for t, how in targets])
+    return nodes
+def shape(*roots):
+    seen, order, keep = {}, [], []
+    waiting = list(roots)
+    numbers = []
+    def number(thing):
+        if not isinstance(thing, (str, int)) and id(thing) not in seen:
+            seen[id(thing)] = len(seen); keep.append(thing); waiting.append(thing)
+        return seen.get(id(thing), thing)
+    first = [number(r) for r in roots]
+    while waiting:
+        thing = waiting.pop(0)
+        order.append([seen[id(thing)], type(thing).__name__, [number(t) for t in inside(thing)]])
+    return [first, order]
+"""
+# Nodes of seven kinds; each refers to others (and itself), plainly or wrapped in four ways.
+graphs = st.lists(
+    st.tuples(
+        st.integers(0, 6), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 4)), max_size=4)
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
 def test_graphs_come_back_isomorphic() -> None:
     with sync.Session(store="memory://") as session:
-        session.execute(
-            "class Node:\n    def __init__(self): self.links = []\n"
-            "def build(edges):\n"
-            "    nodes = [Node() if i % 2 else {'links': []} for i in range(len(edges))]\n"
-            "    def links(n): return n.links if isinstance(n, Node) else n['links']\n"
-            "    for n, targets in zip(nodes, edges):\n"
-            "        links(n).extend(nodes[t % len(nodes)] for t in targets)\n"
-            "    return nodes\n"
-            "def shape(*nodes):\n"
-            "    seen, order = {}, []\n"
-            "    def walk(n):\n"
-            "        if id(n) in seen: return seen[id(n)]\n"
-            "        seen[id(n)] = len(seen)\n"
-            "        at = len(order); order.append(None)\n"
-            "        own = n.links if isinstance(n, Node) else n['links']\n"
-            "        order[at] = [type(n).__name__, [walk(t) for t in own]]\n"
-            "        return seen[id(n)]\n"
-            "    return [[walk(n) for n in nodes], order]\n"
-        )
+        session.execute(BUILD, check=True)
 
-        @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
         @given(graphs)
-        def check(edges: list[list[int]]) -> None:
+        def check(edges: list[tuple[int, list[tuple[int, int]]]]) -> None:
             names = ", ".join(f"n{i}" for i in range(len(edges)))
-            result = session.execute(f"{names}, = build({edges})\nbefore = shape({names})\nbefore")
-            assert result.error is None, result.error.traceback
-            session.restore(session.checkpoint(save_to_disk=False))
-            assert session.execute(f"shape({names}) == before").value is True
+            session.execute("for n in [n for n in globals() if n[0] == 'n' and n[1:].isdigit()]:"
+                            " del globals()[n]", check=True)  # fmt: skip
+            code = f"{names}, = build({edges})\nbefore = shape({names})"
+            session.execute(code, check=True)
+            report = session.restore(session.checkpoint(save_to_disk=False))
+            assert {i.outcome for i in report.items if i.name[1:].isdigit()} == {"exact"}
+            assert session.execute(f"shape({names}) == before", check=True).value is True
 
         check()
 

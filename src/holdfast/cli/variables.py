@@ -6,6 +6,8 @@ nothing of them is loaded or run.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +21,8 @@ from holdfast.session import layout
 from holdfast.store import Store
 from holdfast.store.comparison import Diff
 
-_LARGE = "namespace/"
+_RECORDS = "namespace/"
+_HEADER = 1 << 20  # a longer one is no header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +45,18 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
         return None
     before = {item.name: item for item in old.items}
     after = {item.name: item for item in new.items}
-    stored = [_stored(store, each, trust) for each in (diff.before, diff.after)]
-    large = {part.name for part in diff.parts if part.change == "changed"}
+    differ = {part.name for part in diff.parts if part.change != "same"}
+    stored = [_Kept(store, each, trust) for each in (diff.before, diff.after)]
     changes = []
     for name in [*before, *(name for name in after if name not in before)]:
         a, b = before.get(name), after.get(name)
         if a is None or b is None:
             change: Literal["added", "removed", "changed"] = "added" if a is None else "removed"
-        elif a != b or f"{_LARGE}{name}" in large or stored[0].get(name) != stored[1].get(name):
+        elif (
+            a != b
+            or stored[0].of(name) != stored[1].of(name)
+            or any(not differ.isdisjoint(each.parts_of(name)) for each in stored)
+        ):
             change = "changed"
         else:
             continue
@@ -62,27 +69,76 @@ def is_noise(part: str, path: str) -> bool:
     return part == "report" or (part == "environment" and path in ("created", "execution_count"))
 
 
-def _stored(store: Store, checkpoint: Checkpoint, trust: bool) -> dict[str, object]:
-    """By variable, what is kept of it: the small records, and the source of definitions."""
-    parts = {part.name for part in store.show(checkpoint).parts}
-    found: dict[str, object] = {}
-    if layout.SMALL_PART in parts:
-        found |= _records(store.read(checkpoint, layout.SMALL_PART, trust=trust))
-    if "sources" in parts:
-        found |= _definitions(store.value(checkpoint, "sources", trust=trust))
-    return found
+class _Kept:
+    """What a checkpoint keeps, by variable: small records and sources as they are, large records
+    and memory by the parts that they are in."""
+
+    def __init__(self, store: Store, checkpoint: Checkpoint, trust: bool) -> None:
+        self._small: dict[str, layout.Record] = {}  # by member
+        self._large: dict[str, tuple[str, set[str]]] = {}  # by member: the part, and what it uses
+        self._sources: dict[str, object] = {}
+        names = [part.name for part in store.show(checkpoint).parts]
+        for name in names:
+            if name == layout.SMALL_PART:
+                for record in _records(store.read(checkpoint, name, trust=trust)):
+                    self._small |= dict.fromkeys(record.members, record)
+            elif name.startswith(_RECORDS):
+                for header in _headers(store, checkpoint, name, trust):
+                    for member in header.members:
+                        self._large.setdefault(member, (name, set()))[1].update(header.uses)
+        self._parts = set(names)
+        if "sources" in names:
+            self._sources = _definitions(store.value(checkpoint, "sources", trust=trust))
+
+    def of(self, name: str) -> list[object]:
+        """What is kept of a variable in small records and as source."""
+        reached = self._reached(name)
+        small = [self._small[member].data for member in reached if member in self._small]
+        return [self._sources.get(name), *small]
+
+    def parts_of(self, name: str) -> set[str]:
+        """The parts that hold the rest of it."""
+        reached = self._reached(name)
+        found = {self._large[member][0] for member in reached if member in self._large}
+        return found | (self._parts & {layout.BUFFERS + m.partition(":")[2] for m in reached})
+
+    def _reached(self, name: str) -> list[str]:
+        """The members that a variable needs: its own, and what those name."""
+        found: dict[str, None] = {}
+        waiting = [layout.NAME + name]
+        while waiting:
+            member = waiting.pop()
+            if member in found:
+                continue
+            found[member] = None
+            uses = set(self._large.get(member, ("", set()))[1])
+            if member in self._small:
+                uses.update(self._small[member].uses)
+            for label in sorted(uses):
+                waiting += [layout.OBJECT + label, layout.SEGMENT + label]
+        return list(found)
 
 
-def _records(part: bytes) -> dict[str, object]:
+def _records(part: bytes) -> list[layout.Record]:
     try:
-        records = list(layout.decode_records(part))
+        return list(layout.decode_records(part))
     except Corrupt:
-        return {}  # another writer's idea of a session: then the reports alone are compared
-    return {
-        member.removeprefix(layout.NAME): record.data
-        for record in records
-        for member in record.members
-    }
+        return []  # another writer's idea of a session: then the reports alone are compared
+
+
+def _headers(
+    store: Store, checkpoint: Checkpoint, part: str, trust: bool
+) -> Iterator[layout.Record]:
+    """The headers of a part's records, without what is between them."""
+    with store.open(checkpoint, part, trust=trust) as stream:
+        while length := int.from_bytes(stream.read(4), "big"):
+            if length > _HEADER:
+                return  # another writer's idea of a session
+            try:
+                yield layout.decode(stream.read(length), layout.Record)
+            except Corrupt:
+                return
+            stream.seek(int.from_bytes(stream.read(8), "big"), os.SEEK_CUR)
 
 
 def _definitions(value: object) -> dict[str, object]:

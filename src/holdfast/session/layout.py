@@ -26,6 +26,9 @@ SEGMENT = "segment:"
 PATCH = "patch:"
 STATE = "state:"
 
+# How the reason of a placeholder begins that is one only as long as a library is missing.
+MISSING = "needs what is missing: "
+
 BUFFERS = "buffers/"  # memory by label
 # Labels of what every process has anyway: the session's globals, and the names of `builtins`.
 GLOBALS, BUILTINS = "globals", "builtins"

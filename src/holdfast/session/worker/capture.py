@@ -284,15 +284,18 @@ class Capture:
             whole = [each, *_within(each, pieces)]
             reasons = [apart.get(unit.member, "")]
             holes: dict[str, None] = {}
+            waiting = True  # for nothing but what is missing here
             for part in whole:
                 found = part.found
                 reasons += found.notes
                 reasons += [f"left out a secret: {name}" for name in found.secrets]
                 reasons += [redacted[place] for place in sorted(found.places)]
                 holes |= {f"{hole.type_name}: {hole.reason}": None for hole in found.holes}
-            if holes:
-                reasons.append("holds what cannot be saved: " + "; ".join(list(holes)[:3]))
+                waiting = waiting and all(hole.revives for hole in found.holes)
             reasons = [reason for reason in dict.fromkeys(reasons) if reason]
+            if holes:
+                first = layout.MISSING if waiting else "holds what cannot be saved: "
+                reasons.insert(0, first + "; ".join(list(holes)[:3]))
             if unit.kind == DEFINITION:
                 self._found.notes.setdefault(unit.name, []).extend(reasons)
             elif unit.kind == NAME:

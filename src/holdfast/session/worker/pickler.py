@@ -30,7 +30,10 @@ from holdfast.session.worker.sharing import Memo
 from holdfast.session.worker.surroundings import Surroundings
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
-_LIBRARIES = {*sys.stdlib_module_names, "numpy", "pandas", "polars", "pyarrow", "sklearn", "torch"}
+_LIBRARIES = {
+    *sys.stdlib_module_names, "holdfast", "numpy", "pandas", "polars", "pyarrow", "sklearn",
+    "torch",
+}  # fmt: skip
 LARGE = 1 << 20  # a buffer of this size leaves the record
 
 

@@ -310,6 +310,8 @@ class Restore:
     def _report(self, name: str, record: Record, problems: list[str]) -> None:
         size = len(record.data)
         before = self._captured.get(name)
+        if before is not None and before.reason.startswith(layout.MISSING):
+            before = None  # if it is still missing, that is among the problems
         if record.tier == "cloudpickle" and before is not None and before.outcome == "placeholder":
             problems = [before.reason, *problems]
         if record.tier == "placeholder":

@@ -34,7 +34,7 @@ def array(memory: Any, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
     """An array that owns its memory, with these bytes in it."""
     import numpy
 
-    made = numpy.empty(shape, dtype, order)
+    made = numpy.empty(shape, _one_of_a_kind(dtype), order)
     flat = made.reshape(-1, order="A").view(numpy.uint8)
     flat[:] = numpy.frombuffer(memory, numpy.uint8)
     return made
@@ -45,9 +45,16 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
     import numpy
 
     buffer = root.T if isinstance(root, numpy.ndarray) and not root.flags.c_contiguous else root
-    made = numpy.ndarray(shape, dtype, buffer, offset, strides)
+    made = numpy.ndarray(shape, _one_of_a_kind(dtype), buffer, offset, strides)
     made.flags.writeable = writeable
     return made
+
+
+def _one_of_a_kind(dtype: Any) -> Any:
+    """The object that numpy has for a plain dtype; a pickle makes a copy of it."""
+    import numpy
+
+    return numpy.dtype(dtype.str) if dtype.kind in "biufc" and dtype.metadata is None else dtype
 
 
 def location(obj: Any) -> int:
