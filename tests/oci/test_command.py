@@ -195,6 +195,11 @@ def test_nothing_makes_it_crash(argv: list[str]) -> None:
     assert command.argv == tuple(argv)
 
 
+def test_options_for_a_command_of_our_own() -> None:
+    line = "--debug --root=/r/n --log L --log-format json --systemd-cgroup -- kill tc 9"
+    assert RuncCommand.parse(line.split()).globals == ("--root=/r/n", "--systemd-cgroup")
+
+
 def test_a_create_becomes_a_restore() -> None:
     line = "--root /r/n create --bundle B --no-new-keyring --preserve-fds=0 --pid-file P tc"
     turned = RuncCommand.parse(line.split()).turned(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -140,6 +141,17 @@ def test_the_newer_form_of_containerds_configuration(root: Path) -> None:
     assert "holdfast" in runtimes
 
 
+def test_the_cgroup_driver_is_that_of_plain_runc(root: Path) -> None:
+    path = root / "etc/containerd/config.toml"
+    table = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]'
+    for systemd in (True, False):
+        path.write_text(f"{CONTAINERD}{table}\n  SystemdCgroup = {str(systemd).lower()}\n")
+        install(root, "containerd")
+        config = tomllib.loads(path.read_text())
+        runtimes = config["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+        assert ("SystemdCgroup" in runtimes["holdfast"]["options"]) is systemd
+
+
 def test_containerd_itself_reads_it(root: Path) -> None:
     install(root, "containerd")
     dumped = subprocess.run(
@@ -183,3 +195,25 @@ def test_on_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["container", "uninstall", *where]) == 0
     assert everything(root) == before
     assert main(["container", "uninstall", *where]) == 3
+
+
+AS_NOBODY = """
+import os, sys
+from holdfast.cli import container, failure, main
+from holdfast.oci import installation, overview
+from holdfast.runtime import engines
+os.setresuid(65534, 65534, 65534)  # after the imports: the interpreter may be root's own
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+def test_not_for_everybody(root: Path) -> None:
+    for command in (["list"], ["checkpoint", "tc"], ["install", "--root", str(root)]):
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "container", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 8, done.stderr
+        assert "root" in done.stderr

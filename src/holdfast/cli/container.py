@@ -178,9 +178,16 @@ def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) 
 
 
 def _finish(invocation: Invocation, plan: Plan, dry_run: bool) -> None:
+    import os
+
+    from holdfast.model.errors import Denied
     from holdfast.oci.installation import carry_out
 
     if not dry_run:
+        if os.geteuid() != 0:
+            raise Denied(
+                "changing a node's configuration needs root", hint="see it first with --dry-run"
+            )
         carry_out(plan)
     changes = [change for change in plan.changes if change.verb != "leave"]
     invocation.show(

@@ -86,6 +86,7 @@ SUBCOMMANDS: Mapping[str, Syntax] = {
         r="resources",
     ),
 }
+_LOGGING = frozenset(["log", "log-format", "debug"])
 _NO_CONTAINER = frozenset(["list", "spec", "features"])
 _TRUE = frozenset(["1", "t", "T", "true", "TRUE", "True"])
 _FALSE = frozenset(["0", "f", "F", "false", "FALSE", "False"])
@@ -140,6 +141,7 @@ class RuncCommand:
     container_id: str | None
     arguments: tuple[str, ...]  # what follows the subcommand and is no option
     options: Options
+    before: tuple[Given, ...]  # the global options, before the subcommand
     given: tuple[Given, ...]  # the subcommand's own options
     doubts: tuple[str, ...] = ()
 
@@ -174,6 +176,7 @@ class RuncCommand:
             container_id=found[0] if has_container else None,
             arguments=found,
             options=Options([*before, *after], short),
+            before=tuple(before),
             given=tuple(after),
             doubts=tuple(doubts),
         )
@@ -196,8 +199,10 @@ class RuncCommand:
 
     @property
     def globals(self) -> tuple[str, ...]:
-        """The words before the subcommand, to put before another one."""
-        return tuple(word for word in self.argv[: self.at] if word != "--")
+        """The global options to put before a command of our own about the same container. Not
+        those about logs: what we try and expect to fail is not for the caller to read."""
+        kept = (each for each in self.before if each.name not in _LOGGING)
+        return tuple(self.argv[place] for each in kept for place in each.places)
 
     def turned(
         self, subcommand: str, *, without: frozenset[str] = frozenset(), extra: Sequence[str] = ()

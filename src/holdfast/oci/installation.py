@@ -190,7 +190,8 @@ def _register_containerd(text: str | None, program: str) -> str:
     """A block of our own at the end of the file. Not an import: some versions of containerd let
     an imported file replace the whole section that it adds to."""
     base = _cut_block(text) if text is not None else "version = 2\n"
-    version = _toml(base).get("version", 1)
+    settings = _toml(base)
+    version = settings.get("version", 1)
     plugin = _PLUGINS.get(version) if isinstance(version, int) else None
     if plugin is None:
         raise Unsupported(
@@ -206,12 +207,22 @@ def _register_containerd(text: str | None, program: str) -> str:
         '  container_annotations = ["holdfast.*"]',
         f"  [{table}.options]",
         f'    BinaryName = "{program}"',
+        # Pods under both runtimes are in the same tree of cgroups, so both need the same driver.
+        *(["    SystemdCgroup = true"] if _systemd_cgroup(settings, plugin) else []),
         _END,
     ]
     separator = "" if base.endswith("\n") or not base else "\n"
     changed = f"{base}{separator}" + "\n".join(block) + "\n"
     _toml(changed)  # a runtime that somebody else called so, or runtimes in one line
     return changed
+
+
+def _systemd_cgroup(settings: object, plugin: str) -> bool:
+    """Whether containers under plain runc are put into cgroups by systemd."""
+    at = settings
+    for name in ("plugins", plugin, "containerd", "runtimes", "runc", "options", "SystemdCgroup"):
+        at = at.get(name) if isinstance(at, dict) else None
+    return at is True
 
 
 def _register_docker(text: str | None, program: str) -> str:

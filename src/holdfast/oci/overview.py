@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.model.errors import HoldfastError, NotFound, UsageError
+from holdfast.model.errors import Denied, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
 from holdfast.oci.container import Container
@@ -48,6 +48,8 @@ class Overview:
 
     def lines(self) -> list[Line]:
         """Running containers first, then those of which only checkpoints are there."""
+        if os.geteuid() != 0:
+            raise Denied("containers are root's business", hint="sudo holdfast container list")
         running = [self._running(state, record) for state, record in self._known()]
         seen = {line.subject for line in running}
         return [*running, *(self._frozen(s) for s in self._subjects() if str(s) not in seen)]
@@ -70,7 +72,9 @@ class Overview:
         )
 
     def checkpoint(self, name: str, *, reason: str, leave_running: bool) -> Taken:
-        """Take a checkpoint of a running container."""
+        """Take a checkpoint of a running container; raises Denied when this is not root."""
+        if os.geteuid() != 0:
+            raise Denied("freezing a container needs root", hint="sudo holdfast container ...")
         state, record = self.find(name)
         runc = Runc(("--root", record.root), self._environ)
         container = Container.open(runc, state, self._policy, self._environ)

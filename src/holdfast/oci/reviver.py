@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.model.errors import HoldfastError
 from holdfast.oci import ledger, vault
 from holdfast.oci.command import RuncCommand
 from holdfast.oci.config_handler import Config
@@ -72,7 +71,7 @@ class Reviver:
         for saved in usable:
             try:
                 self._revive(saved, command, config)
-            except (HoldfastError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  whatever is wrong with one, others may do
                 reason = f"checkpoint {saved.id} was not restored: {error}"
                 refused.append(reason)
                 it.journal.write("error", reason, kind=getattr(error, "kind", "fault"))

@@ -60,6 +60,8 @@ class RuncHandler:
             return self._fail(error)
         except OSError as error:
             return self._fail(from_os_error(error, action))
+        except Exception as error:  # noqa: BLE001  a traceback would go to the container's stderr
+            return self._fail(HoldfastError(f"{action} failed: {error!r}"))
 
     # -- what this command is about
 
