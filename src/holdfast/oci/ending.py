@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -22,17 +23,23 @@ def watch(container: Container) -> None:
     """Start the process that learns how the container ends, and remember it."""
     try:
         pid = container.pid()
-    except EngineFailed as error:  # it has ended already
+        # Opened here and handed on: the container may be gone before the watcher has begun.
+        fd = os.pidfd_open(pid)
+    except (EngineFailed, OSError) as error:  # it has ended already
         container.journal.write("warning", f"its end will not be known: {error}")
         return
-    started = subprocess.Popen(
-        [sys.executable, "-I", "-S", watcher.__file__, str(pid), str(container.state.exit_path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-    )
+    try:
+        started = subprocess.Popen(
+            [sys.executable, "-I", "-S", watcher.__file__, str(fd), str(container.state.exit_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=[fd],
+            cwd="/",
+        )
+    finally:
+        os.close(fd)
     record = container.state.record or container.record
     container.state.record = msgspec.structs.replace(
         record, pid=pid, watcher=Process.of(started.pid)

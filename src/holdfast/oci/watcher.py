@@ -1,4 +1,4 @@
-"""Waits for one process to end and writes how: `watcher.py PID FILE`.
+"""Waits for one process to end and writes how: `watcher.py PIDFD FILE`, the first being inherited.
 
 Runs as a program of its own, with nothing but the standard library and without `site`, because one
 of them lives as long as each container. The exit code of a process that is nobody's child here
@@ -18,9 +18,8 @@ _GET_INFO = 0xC0000000 | _INFO.size << 16 | 0xFF << 8 | 11
 _EXIT = 1 << 3
 
 
-def wait(pid: int) -> int | None:
+def wait(fd: int) -> int | None:
     """The wait status of a process once it is gone, or None if nobody can tell."""
-    fd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(fd, 0)  # hang-up only: it is there when the process was reaped
     poll.poll()
@@ -28,8 +27,6 @@ def wait(pid: int) -> int | None:
         told = fcntl.ioctl(fd, _GET_INFO, _INFO.pack(_EXIT, *[0] * 13))
     except OSError:  # an older kernel
         return None
-    finally:
-        os.close(fd)
     mask, *_, status = _INFO.unpack(told)
     return status if mask & _EXIT else None
 
@@ -42,8 +39,8 @@ def document(status: int) -> str:
 
 
 def main() -> None:
-    pid, path = int(sys.argv[1]), sys.argv[2]
-    status = wait(pid)
+    path = sys.argv[2]
+    status = wait(int(sys.argv[1]))
     if status is None or not os.path.isdir(os.path.dirname(path)):
         return
     draft = f"{path}.draft"

@@ -1,0 +1,63 @@
+"""Long commands end within their limits, with everything they started."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import NotFound
+from holdfast.oci.engine import EngineFailed, Limits, Runc, kill_tree
+from holdfast.oci.state import Process
+from holdfast.testing.containerd import eventually
+
+
+@pytest.fixture
+def shell() -> Runc:
+    """A shell in the place of runc: what matters here is how it is watched."""
+    return Runc((), {**os.environ, "HOLDFAST_RUNC": "/bin/sh"})
+
+
+def test_there_must_be_a_runc() -> None:
+    with pytest.raises(NotFound, match="no runc"):
+        Runc((), {"HOLDFAST_RUNC": "/nowhere/runc", "PATH": ""})
+
+
+def supervised(shell: Runc, script: str, limits: Limits) -> list[Process]:
+    seen: list[Process] = []
+    shell.supervise(["-c", script], limits, streams=False, started=seen.append)
+    return seen
+
+
+def test_a_command_that_ends_in_time(shell: Runc, tmp_path: Path) -> None:
+    (process,) = supervised(shell, "sleep .1", Limits(10, tmp_path, 1000))
+    assert not process.alive
+
+
+def test_a_command_that_fails_says_what_criu_said(shell: Runc, tmp_path: Path) -> None:
+    script = f"echo '(00.1) Error (criu/x.c:1): no luck' > {tmp_path}/dump.log; exit 3"
+    with pytest.raises(EngineFailed, match=r"code 3: .*no luck"):
+        supervised(shell, script, Limits(10, tmp_path, 1000))
+
+
+def test_the_deadline(shell: Runc, tmp_path: Path) -> None:
+    """And what it started in sessions of its own does not survive it."""
+    script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 100; true' & sleep 100; true"
+    began = time.monotonic()
+    with pytest.raises(EngineFailed, match=r"did not end within 0\.7 s"):
+        supervised(shell, script, Limits(0.7, tmp_path, 1000))
+    assert time.monotonic() - began < 20
+    escaped = int((tmp_path / "pid").read_text())
+    eventually(lambda: Process.of(escaped) is None, "the other session is gone, too")
+
+
+def test_the_log_cap(shell: Runc, tmp_path: Path) -> None:
+    script = f"while :; do echo xxxxxxxxxxxxxxxxxxxxxxxx; done > {tmp_path}/restore.log"
+    with pytest.raises(EngineFailed, match="bytes of log"):
+        supervised(shell, script, Limits(60, tmp_path, 1_000_000))
+
+
+def test_killing_what_is_gone_is_nothing() -> None:
+    kill_tree(2**22 - 1)

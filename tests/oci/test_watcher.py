@@ -1,0 +1,51 @@
+"""The end of a process that is nobody's child here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.oci import watcher
+
+
+def watch(pid: int, path: Path) -> subprocess.Popen[bytes]:
+    fd = os.pidfd_open(pid)
+    words = [sys.executable, "-I", "-S", watcher.__file__, str(fd), str(path)]
+    try:
+        return subprocess.Popen(words, pass_fds=[fd])
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("read x; exit 0", {"code": 0, "signal": None}),
+        ("read x; exit 7", {"code": 7, "signal": None}),
+        ("read x; kill -9 $$", {"code": None, "signal": signal.SIGKILL}),
+    ],
+)
+def test_how_it_ended(script: str, told: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "exit.json"
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE)
+    watching = watch(process.pid, path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        watching.wait(0.5)
+    process.communicate(b"\n")
+    assert watching.wait(20) == 0
+    assert json.loads(path.read_text()) == told
+
+
+def test_a_container_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sh", "-c", "read x"], stdin=subprocess.PIPE)
+    path = tmp_path / "gone/exit.json"
+    watching = watch(process.pid, path)
+    process.communicate(b"\n")
+    assert watching.wait(20) == 0
+    assert not path.parent.exists()
