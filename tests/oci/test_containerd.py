@@ -407,6 +407,11 @@ def test_from_the_command_line(node: Node) -> None:
     at = count(node, "cli")
     eventually(lambda: count(node, "cli") > at, "it goes on")
 
+    generic = [sys.executable, "-m", "holdfast", "checkpoint", "container/default/cli"]
+    assert (
+        subprocess.run(generic, capture_output=True, env=node.environ, check=False).returncode == 0
+    )
+
     code, _, _ = holdfast("checkpoint", "cli", "--stop")
     assert code == 0
     eventually(lambda: node.status("cli") == "STOPPED", "it has stopped")

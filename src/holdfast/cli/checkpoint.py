@@ -20,7 +20,13 @@ def command(invocation: Invocation, subject: str, reason: str) -> None:
     from holdfast.model.errors import Unsupported
     from holdfast.model.subject import Subject
 
+    named = Subject.parse(subject)
+    if named.kind == "container":
+        from holdfast.cli.container import take
+
+        take(invocation, str(named), reason=reason, stop=False)
+        return
     raise Unsupported(
-        f"nothing that runs {Subject.parse(subject)} can be reached from here",
+        f"nothing that runs {named} can be reached from here",
         hint="take it where it runs: checkpoint() of its Session or StateManager",
     )

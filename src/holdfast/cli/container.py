@@ -157,6 +157,11 @@ def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) 
     CONTAINER is its id, its subject, or the last part of that. Should anything fail, the container
     goes on as before.
     """
+    take(invocation, container, reason=reason, stop=stop)
+
+
+def take(invocation: Invocation, container: str, *, reason: str, stop: bool) -> None:
+    """Take a checkpoint of a container and tell about it."""
     from holdfast.oci.overview import Overview
     from holdfast.server.words import size
 
