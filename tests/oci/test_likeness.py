@@ -76,9 +76,9 @@ def test_which_checkpoints_may_be_tried() -> None:
 
 
 def test_a_shared_working_directory_is_added_once() -> None:
-    once = with_workdir(CONFIG, "/work", "/nfs/work")
-    assert once["process"]["cwd"] == "/work"
+    once = with_workdir(CONFIG, "/scratch", "/nfs/scratch")
+    assert once["process"]["cwd"] == "/scratch"
     assert once["process"]["args"] == ["sh"]
-    assert once["mounts"][-1]["source"] == "/nfs/work"
-    assert with_workdir(once, "/work", "/nfs/work") == once
+    assert once["mounts"][-1]["source"] == "/nfs/scratch"
+    assert with_workdir(once, "/scratch", "/nfs/scratch") == once
     assert CONFIG["process"]["cwd"] == "/"  # type: ignore[index]
