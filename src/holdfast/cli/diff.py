@@ -39,13 +39,14 @@ def command(invocation: Invocation, a: str, b: str, everything: bool, trust: boo
     with invocation.store() as store:
         diff = store.diff(find(store, a), find(store, b), trust=trust)
         variables = compare(store, diff, trust=trust)
-    page = _page(diff, variables, everything)
-    invocation.show(diff_shape(diff, variables), lambda: page)
-    if not page:
+    text = page(diff, variables, everything)
+    invocation.show(diff_shape(diff, variables), lambda: text)
+    if not text:
         invocation.tell(f"{diff.before.short} and {diff.after.short} have the same content")
 
 
-def _page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -> str:
+def page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -> str:
+    """What differs, as tables; empty when nothing does."""
     from holdfast.cli.table import Column, table
     from holdfast.cli.values import brief
     from holdfast.cli.variables import is_noise

@@ -37,11 +37,12 @@ def command(invocation: Invocation, subject: str, moves: bool) -> None:
     shorts = {each.id: each.short for each in everything}
     invocation.show(
         shapes.lineage(lineage),
-        lambda: _moves(lineage, shorts) if moves else _tree(lineage, shorts),
+        lambda: _moves(lineage, shorts) if moves else tree(lineage, shorts),
     )
 
 
-def _tree(lineage: Lineage, shorts: dict[str, str]) -> str:
+def tree(lineage: Lineage, shorts: dict[str, str]) -> str:
+    """The lineage as a drawing, a line for each checkpoint."""
     from holdfast.cli.table import Column, draws_lines, table
     from holdfast.model.moment import now
     from holdfast.server.lineage import to_ascii

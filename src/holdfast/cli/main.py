@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "stats": ("stats", "Show what the store holds and what that takes on disk."),
     },
     "Work": {
+        "repl": ("repl", "Open a Python prompt whose every cell is checkpointed."),
         "run": (
             "run",
             "Run a script's cells in a durable session, resuming where it stopped.",

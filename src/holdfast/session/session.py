@@ -353,7 +353,7 @@ class Session:
         """
         checks.text("the text to complete", text)
         self._driver.worker()
-        if self._driver.lock.locked():
+        if self._driver.busy:
             return ()
         async with self._driver.lock:
             try:

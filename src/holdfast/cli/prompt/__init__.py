@@ -1,0 +1,1 @@
+"""The durable prompt of `holdfast repl`: what is typed, what it means, and what is shown."""

@@ -1,0 +1,179 @@
+"""The prompt's loop: read, run, show, and keep. Knows nothing of terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.cli.prompt import magics, views
+from holdfast.model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.model.report import Item
+    from holdfast.session import Session
+
+
+class Reader(Protocol):
+    """Where cells come from."""
+
+    async def read(self, number: int) -> str | None:
+        """The next cell, or None at the end. Raises KeyboardInterrupt for one that is given up."""
+
+    async def ask(self, prompt: str) -> str | None:
+        """A line for the `input()` of a running cell."""
+
+
+class Loop:
+    """Runs what a reader gives in a session, until it ends."""
+
+    def __init__(self, session: Session, reader: Reader, number: int = 1) -> None:
+        self._session = session
+        self._reader = reader
+        self._number = number  # of the next cell
+
+    async def run(self) -> None:
+        while True:
+            try:
+                cell = await self._reader.read(self._number)
+            except KeyboardInterrupt:
+                continue
+            if cell is None:
+                return
+            try:
+                command = magics.parse(cell)
+                if command is None:
+                    await self._cell(cell)
+                elif command.name == "quit":
+                    return
+                else:
+                    await self._magic(command)
+            except HoldfastError as error:
+                self._complain(error)
+
+    # -- cells ---------------------------------------------------------------------------
+
+    async def _cell(self, code: str) -> None:
+        if not code.strip():
+            return
+        execution = self._session.stream(code, on_input=self._reader.ask)
+        with self._interrupting():
+            async for event in execution:
+                into = sys.stderr if event.stream == "stderr" else sys.stdout
+                into.write(event.text)
+                into.flush()
+        result = execution.result
+        self._number = result.execution_count + 1 if result.execution_count else self._number
+        if result.resumed_from is not None:
+            self._tell(f"the session was brought back from {result.resumed_from[:8]}")
+        if result.error is not None:
+            text = result.error.traceback or str(result.error)
+            self._tell(text.rstrip("\n"))
+            if result.error.hint:
+                self._tell(f"hint: {result.error.hint}")
+            return
+        shown = views.value_of(result)
+        if shown:
+            print(shown, flush=True)
+
+    @contextmanager
+    def _interrupting(self) -> Iterator[None]:
+        """Ctrl-C stops the cell, not the prompt."""
+        loop = asyncio.get_running_loop()
+        asked: list[asyncio.Task[bool]] = []
+
+        def interrupt() -> None:
+            asked.append(loop.create_task(self._session.interrupt()))
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    # -- commands --------------------------------------------------------------------------
+
+    async def _magic(self, command: magics.Magic) -> None:
+        given = command.arguments
+        match command.name:
+            case "help":
+                print(views.help_page())
+            case "checkpoint":
+                made = await self._session.checkpoint(reason=" ".join(given) or "manual")
+                self._tell(f"{made.short}: {made.reason}")
+            case "log":
+                await self._session.flush()
+                print(await asyncio.to_thread(self._log))
+            case "whos":
+                await self._whos()
+            case "diff":
+                await self._diff(*given)
+            case "rollback":
+                report = await self._session.rollback(*given)
+                await self._moved(report.items)
+            case "restore":
+                report = await self._session.restore(*given)
+                await self._moved(report.items)
+            case "fork":
+                other = await self._session.fork(given[0])
+                await other.shutdown()
+                self._tell(f"{other.subject} is there: holdfast repl {other.name}")
+
+    async def _moved(self, items: tuple[Item, ...]) -> None:
+        from holdfast.model.report import Report
+
+        head = await asyncio.to_thread(self._session.store.head, self._session.subject)
+        if head is not None:
+            self._tell(f"now at {head.short}: {head.reason}")
+        for line in views.came_back(Report(items)):
+            self._tell(line)
+
+    def _log(self) -> str:
+        from holdfast.cli.log import tree
+        from holdfast.server.lineage import trace
+
+        store, subject = self._session.store, self._session.subject
+        head, everything = store.head(subject), store.list()
+        lineage = trace(subject, everything, head.id if head else None, store.history(subject))
+        return tree(lineage, {each.id: each.short for each in everything})
+
+    async def _whos(self) -> None:
+        from holdfast.cli.variables import compare
+        from holdfast.server.reports import read_report
+
+        found = await self._session.variables()
+        await self._session.flush()
+
+        def look() -> tuple[dict[str, Item], dict[str, str]]:
+            store, subject = self._session.store, self._session.subject
+            head = store.head(subject)
+            report = read_report(store, store.show(head)) if head else None
+            items = {item.name: item for item in report.items} if report else {}
+            if head is None or not head.parents:
+                return items, {}
+            changes = compare(store, store.diff(head.parents[0], head.id)) or []
+            return items, {each.name: each.change for each in changes}
+
+        items, changed = await asyncio.to_thread(look)
+        print(views.whos(found, items, changed))
+
+    async def _diff(self, a: str = "~1", b: str | None = None) -> None:
+        from holdfast.cli.diff import page
+        from holdfast.cli.variables import compare
+
+        await self._session.flush()
+        diff = await self._session.diff(a, b)
+        variables = await asyncio.to_thread(compare, self._session.store, diff)
+        print(page(diff, variables, everything=False) or "nothing changed")
+
+    def _complain(self, error: HoldfastError) -> None:
+        self._tell(f"error: {error}")
+        if error.hint:
+            self._tell(f"hint: {error.hint}")
+
+    def _tell(self, message: str) -> None:
+        sys.stdout.flush()
+        print(message, file=sys.stderr, flush=True)

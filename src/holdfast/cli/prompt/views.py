@@ -1,0 +1,76 @@
+"""What the prompt shows, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.cli.prompt import magics
+from holdfast.cli.table import Column, table
+from holdfast.server.words import count, size
+
+if TYPE_CHECKING:
+    from holdfast.model.report import Item, Report
+    from holdfast.protocol.session_messages import Variable
+    from holdfast.session.result import Result
+
+_NAMED = 5  # items that one line names; the rest is counted
+
+
+def help_page() -> str:
+    return table((Column("", "bold"), Column("")), magics.overview(), headings=False)
+
+
+def value_of(result: Result) -> str:
+    """The value of a cell as a Python prompt shows it; nothing for None."""
+    from holdfast.session.result import Repr
+
+    if result.value is None:
+        return ""
+    return str(result.value) if isinstance(result.value, Repr) else repr(result.value)
+
+
+def whos(
+    variables: Iterable[Variable], items: Mapping[str, Item], changed: Mapping[str, str]
+) -> str:
+    """The variables, with what the last checkpoint did with each."""
+    rows = [
+        (
+            each.name,
+            each.type_name,
+            each.summary,
+            size(each.size_bytes),
+            _kept(items.get(each.name)),
+            changed.get(each.name, ""),
+        )
+        for each in variables
+    ]
+    if not rows:
+        return "no variables"
+    columns = (
+        Column("VARIABLE", "bold"),
+        Column("TYPE", "cyan", cut=2),
+        Column("WHAT", cut=1),
+        Column("SIZE", "dim", justify="right"),
+        Column("KEPT", cut=1),
+        Column("CHANGED", "yellow", optional=True),
+    )
+    return table(columns, rows)
+
+
+def _kept(item: Item | None) -> str:
+    if item is None:
+        return "not yet"
+    if item.outcome in ("placeholder", "skipped"):
+        return f"{item.outcome}: {item.reason}"
+    return item.outcome if item.tier in ("", "cloudpickle") else f"{item.outcome} ({item.tier})"
+
+
+def came_back(report: Report) -> list[str]:
+    """What a restore did, in a line or two: what came back, and what did not, and why."""
+    back = [item.name for item in report.items if item.outcome in ("exact", "rebuilt")]
+    lost = [item for item in report.items if item.outcome not in ("exact", "rebuilt")]
+    named = ", ".join(back[:_NAMED])
+    more = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
+    lines = [f"{count(len(back), 'name')} came back: {named}{more}"] if back else []
+    return lines + [f"{item.name} did not come back: {item.reason}" for item in lost]

@@ -1,0 +1,67 @@
+"""`holdfast repl`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
+    from holdfast.session import Session
+    from holdfast.store import Store
+
+
+@click.command("repl")
+@click.argument("name", default="main")
+@click.option("--fresh", is_flag=True, help="Begin with nothing; what was there stays in the log.")
+@click.pass_obj
+def command(invocation: Invocation, name: str, fresh: bool) -> None:
+    """Open a Python prompt whose every cell is checkpointed.
+
+    However it ends, the same command goes on with the session NAME where it was. Lines that begin
+    with % are commands to the prompt: %help lists them.
+    """
+    with invocation.store(create=True) as store:
+        asyncio.run(_prompt(invocation, store, name, fresh))
+
+
+async def _prompt(invocation: Invocation, store: Store, name: str, fresh: bool) -> None:
+    from holdfast.cli.prompt.loop import Loop
+    from holdfast.cli.prompt.terminal import reader_for
+    from holdfast.model.home import home
+
+    session, number = await _open(invocation, store, name, fresh)
+    try:
+        await Loop(session, reader_for(session, home() / "repl-history"), number).run()
+    finally:
+        await session.shutdown()
+    invocation.tell(f"{session.subject} is kept; holdfast repl {session.name} goes on")
+
+
+async def _open(
+    invocation: Invocation, store: Store, name: str, fresh: bool
+) -> tuple[Session, int]:
+    """The session, and the number of its next cell."""
+    from holdfast.cli.prompt.views import came_back
+    from holdfast.session import Session
+
+    wanted = Session(name, store=store, fresh=True, auto_checkpoint="cell")
+    head = await asyncio.to_thread(store.head, wanted.subject)
+    if head is None or fresh:
+        invocation.tell(f"{wanted.subject}, new; %help lists the commands")
+        return await wanted.start(), 1
+    session = await Session.resume(name, store=store, auto_checkpoint="cell")
+    invocation.tell(f"{session.subject}, from {head.short} ({head.reason})")
+    for line in came_back(session.report) if session.report is not None else []:
+        invocation.tell(line)
+    return session, await asyncio.to_thread(_next_cell, store, head)
+
+
+def _next_cell(store: Store, head: Checkpoint) -> int:
+    environment = store.value(head, "environment")
+    ran = environment.get("execution_count", 0) if isinstance(environment, dict) else 0
+    return ran + 1 if isinstance(ran, int) else 1

@@ -1,0 +1,213 @@
+"""`holdfast repl`: a prompt that survives, typed at through a real terminal and through a pipe."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+from tests.cli.conftest import HOLDFAST, Run
+
+from holdfast.cli.prompt import magics
+from holdfast.cli.prompt.typing import indentation, is_complete
+from holdfast.model.errors import BadInput
+
+PROMPT = r"\[\d+\] "
+
+
+class Person:
+    """Somebody at a terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        environ = {**os.environ, "TERM": "dumb", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.child: pexpect.spawn[str] = pexpect.spawn(
+            str(HOLDFAST),
+            list(arguments),
+            env=environ,
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(40, 120),
+        )
+
+    def sees(self, pattern: str) -> str:
+        self.child.expect(pattern)
+        return str(self.child.before)
+
+    def types(self, *lines: str) -> None:
+        for line in lines:
+            self.child.send(line + "\r")
+
+
+@pytest.fixture
+def people() -> Iterator[list[Person]]:
+    them: list[Person] = []
+    yield them
+    for person in them:
+        person.child.close(force=True)
+
+
+def sit_down(people: list[Person], *arguments: str) -> Person:
+    person = Person("repl", *arguments)
+    people.append(person)
+    return person
+
+
+def test_type_kill_resume_roll_back_and_fork(people: list[Person], program: Run) -> None:
+    first = sit_down(people, "work")
+    first.sees(r"session/work, new")
+    first.sees(PROMPT)
+    first.types("rows = [3, 1, 2]")
+    first.sees(r"\[2\] ")
+    first.types("def largest():", "return max(rows)", "")
+    first.sees(r"\[3\] ")
+    first.types("largest()")
+    first.sees(r"\n3\r")
+    first.sees(r"\[4\] ")
+    first.types("import socket; line = socket.socket()")
+    first.sees(r"\[5\] ")
+    first.types("%log")
+    first.sees(r"cell 4")
+    os.kill(first.child.pid, 9)
+    first.child.wait()
+
+    second = sit_down(people, "work")
+    second.sees(r"session/work, from \w{8} \(cell 4\)")
+    second.sees(r"came back: .*largest")
+    second.sees(r"line did not come back")
+    second.sees(r"\[5\] ")
+    second.types("rows.clear()")
+    second.sees(r"\[6\] ")
+    second.types("%rollback")
+    second.sees(r"now at \w{8}: rollback")
+    second.types("rows")
+    second.sees(r"\[3, 1, 2\]")
+    second.types("%fork other")
+    second.sees(r"session/other is there")
+    second.types("%whos")
+    second.sees(r"rows +list +3 items")
+    second.sees(PROMPT)
+    second.child.sendeof()
+    second.sees(r"session/work is kept")
+    second.child.expect(pexpect.EOF)
+
+    forked = program("repl", "other", stdin="rows\n")
+    assert forked.out == "[3, 1, 2]\n"
+
+
+def test_who_owns_a_running_session_is_told(people: list[Person], program: Run) -> None:
+    owner = sit_down(people, "work")
+    owner.sees(PROMPT)
+    owner.types("x = 1")
+    owner.sees(r"\[2\] ")
+    told = program("repl", "work")
+    assert told.code == 4
+    assert "session/work is in use by" in told.err
+    owner.types("x")
+    owner.sees(r"\n1\r")
+
+
+def test_ctrl_c_stops_the_cell_and_not_the_prompt(people: list[Person]) -> None:
+    person = sit_down(people)
+    person.sees(PROMPT)
+    person.types("import time; print('begun'); time.sleep(60)")
+    person.sees(r"\nbegun")
+    person.child.sendintr()
+    person.sees("KeyboardInterrupt")
+    person.sees(PROMPT)
+    person.child.send("half a li")
+    person.child.sendintr()
+    person.sees(PROMPT)
+    person.types("input('who? ')")
+    person.sees(r"\nwho\? ")
+    person.types("me")
+    person.sees(r"'me'\r")
+
+
+def test_names_are_completed(people: list[Person]) -> None:
+    person = sit_down(people)
+    person.sees(PROMPT)
+    person.types("import statistics")
+    person.sees(r"\[2\] ")
+    person.child.send("statistics.fme")
+    person.sees("fme")
+    person.child.send("\t")
+    person.sees("n")  # of `fmean`: all that a dumb terminal shows of it
+    person.types("([1, 3])")
+    person.sees(r"\n2\.0\r")
+
+
+def test_through_a_pipe(program: Run) -> None:
+    done = program(
+        "repl",
+        "piped",
+        stdin="x = 2\nfor n in range(x):\n    print(n)\n\nx * 21\n1 / 0\n%nope\n'end'\n",
+    )
+    assert done.code == 0
+    assert done.out == "0\n1\n42\n'end'\n"
+    assert "ZeroDivisionError" in done.err
+    assert "there is no %nope" in done.err
+    assert program("repl", "piped", "--fresh", stdin="x\n").err.count("NameError") == 1
+
+
+def test_commands_of_the_prompt(program: Run) -> None:
+    program("repl", "w", stdin="a = 1\n")
+    done = program(
+        "repl", "w", stdin="a = 2\n%checkpoint before lunch\n%log\na = 3\n%diff\n%help\n%quit\na\n"
+    )
+    assert re.search(r"● +\w{8} +before lunch", done.out)
+    assert re.search(r"a +changed", done.out)
+    assert "%rollback [ID]" in done.out
+    assert not done.out.endswith("3\n")
+    wrong = program("repl", "w", stdin="%fork\n%diff 1 2 3\n%rollback nothing\n%roll\n%log 'x\n")
+    assert wrong.err.count("error: ") == 5
+    assert "did you mean %rollback?" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("x = 1", True),
+        ("", True),
+        ("for n in x:", False),
+        ("for n in x:\n    pass", False),
+        ("for n in x:\n    pass\n", True),
+        ("x = (1,\n", False),
+        ("x = (1,\n2)", True),
+        ("def f(", False),
+        ("x = = 1", True),
+        ("await thing()", True),
+        ("'''abc", False),
+        ("@wraps", False),
+        ("%log", True),
+        ("x = '\0'", True),
+    ],
+)
+def test_whether_what_is_typed_is_complete(text: str, whole: bool) -> None:
+    assert is_complete(text) is whole
+
+
+def test_indentation() -> None:
+    assert [indentation(text) for text in ("", "x", "if x:", "if x:\n    y", "  for a in b:")] == [
+        "", "", "    ", "    ", "      ",
+    ]  # fmt: skip
+
+
+def test_magics_are_parsed() -> None:
+    assert magics.parse("x = 5 % 3") is None
+    assert magics.parse("%diff a 'b c'") == magics.Magic("diff", ("a", "b c"))
+    for wrong in ("%", "%unknown", "%fork", "%restore a b", "%log 'x"):
+        with pytest.raises(BadInput):
+            magics.parse(wrong)
+
+
+def test_the_history_is_private(people: list[Person], holdfast_home: Path) -> None:
+    person = sit_down(people)
+    person.sees(PROMPT)
+    person.types("secret_word = 1")
+    person.sees(r"\[2\] ")
+    history = holdfast_home / "repl-history"
+    assert "secret_word" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
