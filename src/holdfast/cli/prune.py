@@ -77,6 +77,7 @@ def command(
     While the log is damaged nothing is removed: what cannot be read may have been a pin, or have
     named bytes that now seem to belong to nobody.
     """
+    from holdfast.server import shapes
     from holdfast.store import retention
 
     best = _best(keep_best, by, lowest)
@@ -100,7 +101,7 @@ def command(
         if by is not None:
             _check_scores(store, only, by)
         report = store.prune(keep=keep, subject=only, dry_run=dry_run, accept_loss=accept_loss)
-    invocation.show(_shape(report), lambda: _page(report, stored=max_bytes is not None))
+    invocation.show(shapes.pruning(report), lambda: _page(report, stored=max_bytes is not None))
 
 
 def _check_scores(store: Store, subject: Subject | None, tag: str) -> None:
@@ -160,19 +161,6 @@ def _combined(policies: list[Policy], budget: Policy | None) -> Policy | None:
     for policy in policies[1:]:
         either = either | policy
     return either & budget if budget else either
-
-
-def _shape(report: PruneReport) -> dict[str, object]:
-    from holdfast.server import shapes
-
-    return {
-        "dry_run": report.dry_run,
-        "removed": [shapes.checkpoint(each) for each in report.removed],
-        "kept": [{"checkpoint": shapes.checkpoint(each), "why": why} for each, why in report.kept],
-        "reclaimed_bytes": report.reclaimed_bytes,
-        "pending_bytes": report.pending_bytes,
-        "problems": [str(problem) for problem in report.problems],
-    }
 
 
 def _page(report: PruneReport, stored: bool) -> str:

@@ -65,9 +65,16 @@ class Fleet:
         self._root: Root = roots.default(folder / "root")
         self._pool = Pool(self._plain, settings.warm)
         self._restoring: set[str] = set()
+        # How often since the server began, for whoever watches it.
+        self.counters = dict.fromkeys(("created", "restored", "forked", "ended", "broken"), 0)
         self._making = 0
         self._background: set[asyncio.Task[None]] = set()
         self._stopping = False
+
+    @property
+    def ready(self) -> int:
+        """Bodies that stand ready."""
+        return len(self._pool)
 
     def begin(self) -> None:
         """Stand ready."""
@@ -95,6 +102,7 @@ class Fleet:
         sandbox = LiveSandbox(identity, keeping.token_hash(token), request, body, body.build.limits)
         sandbox.lease = lease
         self._enlist(sandbox)
+        self.counters["created"] += 1
         return sandbox, token
 
     async def _own(
@@ -193,6 +201,7 @@ class Fleet:
         if sandbox.ended or sandbox.body is not body:
             return
         log.warning("sandbox %s broke: %s", sandbox.identity, why)
+        self.counters["broken"] += 1
         self._later(self._broken(sandbox, why))
 
     async def _broken(self, sandbox: LiveSandbox, why: str) -> None:
@@ -253,6 +262,7 @@ class Fleet:
                 raise
             sandbox.lease = lease
             self._enlist(sandbox)
+            self.counters["restored"] += 1
             return sandbox
         finally:
             self._restoring.discard(identity)
@@ -354,6 +364,7 @@ class Fleet:
             for copy, _ in made:
                 copy.lease = await self._own(copy.identity, copy.request)
                 self._enlist(copy)
+                self.counters["forked"] += 1
             return made
         finally:
             await asyncio.to_thread(frozen.discard)
@@ -411,6 +422,7 @@ class Fleet:
 
     async def _retire(self, sandbox: LiveSandbox) -> None:
         sandbox.ended = True
+        self.counters["ended"] += 1
         self.live.pop(sandbox.identity, None)
         for execution in list(sandbox.executions):
             if execution.timer is not None:

@@ -30,13 +30,15 @@ from holdfast.model.errors import (
 )
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.server import pages, shapes
+from holdfast.server import metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
+from holdfast.server.openapi import describe
 from holdfast.server.reports import read_report
 from holdfast.server.sandboxes import Sandboxes
+from holdfast.server.verbs import OPERATIONS
 
 if TYPE_CHECKING:
     from holdfast.sandbox.fleet import Fleet
@@ -69,6 +71,12 @@ def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None =
             Route("/v1/subjects/{kind}/{name:path}/lineage", routes.lineage),
             Route("/v1/checkpoints", routes.checkpoints),
             Route("/v1/checkpoints/{id}", routes.checkpoint),
+            Route("/v1/sandboxes", boxes.listed),
+            Route("/v1/sandboxes/{id}/checkpoint", boxes.checkpoint, methods=["POST"]),
+            Route("/v1/sandboxes/{id}", boxes.kill, methods=["DELETE"]),
+            Route("/v1/openapi.json", routes.openapi),
+            *(each.route(routes.ask) for each in OPERATIONS),
+            Route("/metrics", routes.metrics),
             Route("/execute", boxes.execute, methods=["POST"]),
             WebSocketRoute("/create", boxes.create),
             WebSocketRoute("/attach/{id}", boxes.attach),
@@ -95,7 +103,7 @@ async def _running(fleet: Fleet | None) -> AsyncIterator[None]:
 
 class _Routes:
     def __init__(self, store: Store, credentials: Pass | None, fleet: Fleet | None) -> None:
-        self._ask = Crossing(store)
+        self.ask = Crossing(store)
         self._pass = credentials
         self._fleet = fleet
 
@@ -106,11 +114,18 @@ class _Routes:
             "engine": self._fleet.engine.name if self._fleet else None,
         }
         if self._pass is None or request.scope[SIGNED_IN]:
-            subjects = await self._ask(lambda store: store.subjects())
+            subjects = await self.ask(lambda store: store.subjects())
             told["subjects"] = len(subjects)
             told["checkpoints"] = sum(each.count for each in subjects)
             told["sandboxes"] = len(self._fleet.live) if self._fleet else 0
         return JSONResponse(told)
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(describe(OPERATIONS))
+
+    async def metrics(self, request: Request) -> Response:
+        subjects = await self.ask(lambda store: store.subjects())
+        return Response(metrics.page(subjects, self._fleet), media_type=metrics.CONTENT_TYPE)
 
     async def login_form(self, request: Request) -> Response:
         return HTMLResponse(pages.login(_own_path(request.query_params.get("next", "/"))))
@@ -139,7 +154,7 @@ class _Routes:
         return answer
 
     async def subjects_page(self, request: Request) -> Response:
-        summaries, url = await self._ask(lambda store: (store.subjects(), store.url))
+        summaries, url = await self.ask(lambda store: (store.subjects(), store.url))
         return HTMLResponse(
             pages.subjects(summaries, moment.now(), url, signed_in=_signed_in(request))
         )
@@ -150,9 +165,9 @@ class _Routes:
 
     async def checkpoint_page(self, request: Request) -> Response:
         reference = request.path_params["id"]
-        manifest, report = await self._ask(lambda store: _described(store, reference))
-        head = await self._ask(lambda store: store.head(manifest.checkpoint.subject))
-        everything = await self._ask(lambda store: store.list())
+        manifest, report = await self.ask(lambda store: _described(store, reference))
+        head = await self.ask(lambda store: store.head(manifest.checkpoint.subject))
+        everything = await self.ask(lambda store: store.list())
         return HTMLResponse(
             pages.manifest(
                 manifest,
@@ -165,7 +180,7 @@ class _Routes:
         )
 
     async def subjects(self, request: Request) -> Response:
-        summaries = await self._ask(lambda store: store.subjects())
+        summaries = await self.ask(lambda store: store.subjects())
         return JSONResponse({"subjects": [shapes.subject(each) for each in summaries]})
 
     async def checkpoints(self, request: Request) -> Response:
@@ -179,12 +194,12 @@ class _Routes:
                 raise NotFound(f"there is no subject {subject}")
             return store.list(subject, kind, limit)
 
-        return JSONResponse(shapes.checkpoints(await self._ask(look)))
+        return JSONResponse(shapes.checkpoints(await self.ask(look)))
 
     async def checkpoint(self, request: Request) -> Response:
         reference = request.path_params["id"]
         return JSONResponse(
-            shapes.manifest(*await self._ask(lambda store: _described(store, reference)))
+            shapes.manifest(*await self.ask(lambda store: _described(store, reference)))
         )
 
     async def lineage(self, request: Request) -> Response:
@@ -200,7 +215,7 @@ class _Routes:
                 raise NotFound(f"no checkpoints of {subject}")
             return found
 
-        return await self._ask(look)
+        return await self.ask(look)
 
 
 def _described(store: Store, reference: str) -> tuple[Manifest, Report | None]:

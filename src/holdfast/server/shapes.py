@@ -16,6 +16,8 @@ from holdfast.server.lineage import Lineage
 
 if TYPE_CHECKING:
     from holdfast.store import SubjectSummary
+    from holdfast.store.collect import PruneReport
+    from holdfast.store.comparison import Diff
 
 Shape = dict[str, object]
 
@@ -121,6 +123,35 @@ def verification(value: Verification) -> Shape:
         "checkpoints": value.checkpoints,
         "chunks": value.chunks,
         "bytes_read": value.bytes_read,
+    }
+
+
+def diff(value: Diff) -> Shape:
+    """Part by part; what is inside parts may be anything, and is for the command line to show."""
+    return {
+        "before": value.before.id,
+        "after": value.after.id,
+        "parts": [
+            {
+                "name": part.name,
+                "change": part.change,
+                "size_before": part.size_before,
+                "size_after": part.size_after,
+                "changed_bytes": part.changed_bytes,
+            }
+            for part in value.parts
+        ],
+    }
+
+
+def pruning(value: PruneReport) -> Shape:
+    return {
+        "dry_run": value.dry_run,
+        "removed": [checkpoint(each) for each in value.removed],
+        "kept": [{"checkpoint": checkpoint(each), "why": why} for each, why in value.kept],
+        "reclaimed_bytes": value.reclaimed_bytes,
+        "pending_bytes": value.pending_bytes,
+        "problems": [str(each) for each in value.problems],
     }
 
 

@@ -1,0 +1,48 @@
+"""Numbers for Prometheus, in its text form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast import __version__
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.fleet import Fleet
+    from holdfast.store import SubjectSummary
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def page(subjects: list[SubjectSummary], fleet: Fleet | None) -> str:
+    """Everything there is to count."""
+    return "".join(_lines(subjects, fleet))
+
+
+def _lines(subjects: list[SubjectSummary], fleet: Fleet | None) -> Iterator[str]:
+    yield from _metric("build_info", "gauge", "The version.", {f'{{version="{__version__}"}}': 1})
+    kinds: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for each in subjects:
+        label = f'{{kind="{each.subject.kind}"}}'
+        kinds[label] = kinds.get(label, 0) + 1
+        counts[label] = counts.get(label, 0) + each.count
+    yield from _metric("subjects", "gauge", "Subjects in the store.", kinds)
+    yield from _metric("checkpoints", "gauge", "Checkpoints in the store.", counts)
+    if fleet is None:
+        return
+    live = list(fleet.live.values())
+    yield from _metric("sandboxes", "gauge", "Sandboxes that run here.", {"": len(live)})
+    busy = sum(each.executing for each in live)
+    yield from _metric("sandboxes_executing", "gauge", "Of these, busy ones.", {"": busy})
+    attached = sum(each.client is not None for each in live)
+    yield from _metric("sandboxes_attached", "gauge", "Of these, with a client.", {"": attached})
+    yield from _metric("sandboxes_ready", "gauge", "Standing ready to be used.", {"": fleet.ready})
+    for name, value in sorted(fleet.counters.items()):
+        yield from _metric(f"sandbox_{name}_total", "counter", f"Sandboxes: {name}.", {"": value})
+
+
+def _metric(name: str, kind: str, text: str, values: dict[str, int]) -> Iterator[str]:
+    yield f"# HELP holdfast_{name} {text}\n# TYPE holdfast_{name} {kind}\n"
+    for label, value in values.items():
+        yield f"holdfast_{name}{label} {value}\n"

@@ -1,0 +1,260 @@
+"""The OpenAPI description of `/v1`, made from the table of operations and the shapes of answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.model.subject import KINDS
+from holdfast.server.verbs import Operation
+
+Schema = dict[str, object]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_FLAG: Schema = {"type": "boolean"}
+
+
+def _maybe(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _list(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": _object(error=_object(kind=_TEXT, message=_TEXT, hint=_maybe(_TEXT))),
+    "Checkpoint": _object(
+        id=_TEXT,
+        short=_TEXT,
+        digest=_TEXT,
+        subject=_TEXT,
+        kind=_TEXT,
+        name=_TEXT,
+        parents=_list(_TEXT),
+        reason=_TEXT,
+        stage=_maybe(_TEXT),
+        time=_TEXT,
+        size_bytes=_COUNT,
+        stored_bytes=_COUNT,
+        part_count=_COUNT,
+        sequence=_COUNT,
+        tags={"type": "object", "additionalProperties": _TEXT},
+        pinned=_FLAG,
+        rollback_of=_maybe(_TEXT),
+        signer=_TEXT,
+        foreign=_FLAG,
+    ),
+    "OneCheckpoint": _object(checkpoint=_ref("Checkpoint")),
+    "Checkpoints": _object(checkpoints=_list(_ref("Checkpoint"))),
+    "Manifest": _object(
+        checkpoint=_ref("Checkpoint"),
+        parts=_list(_object(name=_TEXT, size=_COUNT, split=_TEXT, root=_TEXT)),
+        report=_maybe(_list({"type": "object"})),
+    ),
+    "Subjects": _object(
+        subjects=_list(
+            _object(
+                subject=_TEXT,
+                kind=_TEXT,
+                name=_TEXT,
+                head=_maybe(_ref("Checkpoint")),
+                count=_COUNT,
+                size_bytes=_COUNT,
+                time=_TEXT,
+            )
+        )
+    ),
+    "Move": _object(
+        subject=_TEXT,
+        sequence=_COUNT,
+        time=_TEXT,
+        verb=_TEXT,
+        before=_maybe(_TEXT),
+        after=_maybe(_TEXT),
+    ),
+    "OneMove": _object(move=_ref("Move")),
+    "Lineage": _object(
+        subject=_TEXT,
+        head=_maybe(_TEXT),
+        checkpoints=_list(_ref("Checkpoint")),
+        origins=_list(_ref("Checkpoint")),
+        forks=_list(_ref("Checkpoint")),
+        moves=_list(_ref("Move")),
+    ),
+    "Diff": _object(
+        before=_TEXT,
+        after=_TEXT,
+        parts=_list(
+            _object(
+                name=_TEXT,
+                change={"enum": ["added", "removed", "changed", "same"]},
+                size_before=_maybe(_COUNT),
+                size_after=_maybe(_COUNT),
+                changed_bytes=_COUNT,
+            )
+        ),
+    ),
+    "Verification": _object(
+        ok=_FLAG,
+        deep=_FLAG,
+        problems=_list({"type": "object"}),
+        notes=_list(_TEXT),
+        checkpoints=_COUNT,
+        chunks=_COUNT,
+        bytes_read=_COUNT,
+    ),
+    "Pruning": _object(
+        dry_run=_FLAG,
+        removed=_list(_ref("Checkpoint")),
+        kept=_list(_object(checkpoint=_ref("Checkpoint"), why=_TEXT)),
+        reclaimed_bytes=_COUNT,
+        pending_bytes=_COUNT,
+        problems=_list(_TEXT),
+    ),
+    "Sandboxes": _object(
+        sandboxes=_list(
+            _object(
+                id=_TEXT,
+                name=_maybe(_TEXT),
+                engine=_TEXT,
+                attached=_FLAG,
+                executing=_FLAG,
+                checkpoints=_FLAG,
+                idle_seconds={"type": "number", "minimum": 0},
+                idle_timeout={"type": "number"},
+            )
+        )
+    ),
+    "SandboxCheckpoint": _object(
+        checkpoint=_ref("Checkpoint"), pause_ms={"type": "number", "minimum": 0}
+    ),
+    "Gone": _object(id=_TEXT),
+}
+
+# Routes that are older than the table of verbs, or that look at sandboxes.
+_OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None], ...] = (
+    ("listSubjects", "get", "/v1/subjects", "All subjects", "Subjects", {}, None),
+    (
+        "lineage",
+        "get",
+        "/v1/subjects/{kind}/{name:path}/lineage",
+        "A subject's lineage",
+        "Lineage",
+        {},
+        None,
+    ),
+    (
+        "listCheckpoints",
+        "get",
+        "/v1/checkpoints",
+        "Checkpoints, newest first",
+        "Checkpoints",
+        {
+            "subject": _TEXT,
+            "kind": {"enum": list(KINDS)},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+        },
+        None,
+    ),
+    ("show", "get", "/v1/checkpoints/{id}", "One checkpoint and its parts", "Manifest", {}, None),
+    ("listSandboxes", "get", "/v1/sandboxes", "Sandboxes that run here", "Sandboxes", {}, None),
+    (
+        "checkpointSandbox",
+        "post",
+        "/v1/sandboxes/{id}/checkpoint",
+        "Freeze a sandbox that goes on",
+        "SandboxCheckpoint",
+        {},
+        {
+            "type": "object",
+            "properties": {"reason": {**_TEXT, "minLength": 1, "maxLength": 1000}},
+            "additionalProperties": False,
+        },
+    ),
+    ("killSandbox", "delete", "/v1/sandboxes/{id}", "End a sandbox for good", "Gone", {}, None),
+)
+
+
+def describe(operations: Sequence[Operation]) -> dict[str, object]:
+    """The whole document."""
+    bodies, components = msgspec.json.schema_components(
+        [each.body for each in operations if each.body],
+        ref_template="#/components/schemas/{name}",
+    )
+    found = dict(zip((each.body for each in operations if each.body), bodies, strict=True))
+    paths: dict[str, dict[str, object]] = {}
+    for each in operations:
+        query = {name: {**_TEXT, "minLength": 1} for name in each.query}
+        body = found[each.body] if each.body else None
+        described = _described(
+            each.name, each.path, each.summary, each.answer, query, body, all_needed=True
+        )
+        paths.setdefault(_plain(each.path), {})[each.method.lower()] = described
+    for name, method, path, summary, answer, query, body in _OTHERS:
+        described = _described(name, path, summary, answer, query, body, all_needed=False)
+        paths.setdefault(_plain(path), {})[method] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": __version__},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**SCHEMAS, **components},
+        },
+    }
+
+
+def _plain(path: str) -> str:
+    return path.replace(":path}", "}")
+
+
+def _described(
+    name: str,
+    path: str,
+    summary: str,
+    answer: str,
+    query: Mapping[str, Schema],
+    body: Schema | None,
+    *,
+    all_needed: bool,
+) -> dict[str, object]:
+    parameters: list[Schema] = [
+        {"name": each, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+        for each in re.findall(r"{(\w+)", path)
+    ]
+    parameters += [
+        {"name": each, "in": "query", "required": all_needed, "schema": schema}
+        for each, schema in query.items()
+    ]
+    told: dict[str, object] = {
+        "operationId": name,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {
+                "description": "done",
+                "content": {"application/json": {"schema": _ref(answer)}},
+            },
+            "default": {
+                "description": "an error, by its kind",
+                "content": {"application/json": {"schema": _ref("Error")}},
+            },
+        },
+    }
+    if body is not None:
+        told["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    return told
