@@ -34,7 +34,7 @@ from holdfast.store.keys import Keyring, load_keyring
 from holdfast.store.log.entries import HERE, Commit, encode_entry
 from holdfast.store.log.frames import Frame, signed_message
 from holdfast.store.retention import Last
-from holdfast.testing.servers import RcloneServer, SeaweedServer
+from holdfast.testing.servers import RcloneServer, SeaweedServer, Server
 
 MB = 1_000_000
 
@@ -243,6 +243,30 @@ def test_a_silent_owner_is_replaced_after_its_time_and_fenced(machines: Machines
         with pytest.raises(LeaseLost, match="later"):
             save(ours, b"ours", "session/a", lease=stalled)
     theirs.restore("session/a")
+
+
+def test_whoever_cannot_renew_is_told_before_its_time_is_over(
+    machines: Machines, s3: Server
+) -> None:
+    """The server takes connections and says nothing, which is the worst that it can do."""
+    store = next(machines).open()
+    told: list[float] = []
+    lease = store.lease("session/a", ttl=3)
+    s3.pause()
+    try:
+        taken = time.monotonic()
+        lease.keep(lambda error: told.append(time.monotonic()))
+        deadline = taken + 30
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        s3.resume()
+    assert told
+    assert told[0] - taken < 3
+    assert lease.lost
+    with pytest.raises(LeaseLost):
+        store.draft("session/a", lease=lease)
+    next(machines).open().lease("session/a").release()
 
 
 def contend(store: Store, deadline: float, chance: random.Random, done: list[int]) -> None:

@@ -91,7 +91,7 @@ class Composition:
         hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
             began = ledger.refresh().seq
-            ledger.library.learn(ledger.catalogue.named)
+            ledger.library.learn(ledger.catalogue.usable())
         except BaseException:
             hold.release()
             raise
@@ -196,7 +196,7 @@ class Composition:
         Our hold keeps the file itself in place until we are done.
         """
         library = self._ledger.library
-        library.learn(now.named)  # what was moved is found where it went
+        library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
             self.sink.rescue(chunk, library.read(place))
         for piece in pieces:

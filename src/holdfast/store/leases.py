@@ -95,6 +95,7 @@ class Leases:
                     now = self.ledger.append(build)
                 except _ChangedError:
                     continue  # somebody was faster: look again
+                self._bury(before)
                 return Lease(self.ledger, now.owners[subject], beat, started)
         except BaseException:
             beat.stop()
@@ -113,9 +114,15 @@ class Leases:
 
             try:
                 self.ledger.append(build)
-                return
             except _ChangedError:
                 continue
+            self._bury(before)
+            return
+
+    def _bury(self, owner: Owner | None) -> None:
+        """Remove what is left of the sign of life of an owner that is gone."""
+        if owner is not None:
+            self.ledger.backend.end_beat(owner.beat)
 
     def _await(self, subject: str, deadline: float) -> Owner | None:
         """Wait until the subject has no living owner; gives the one that is gone, if there is."""
@@ -180,10 +187,12 @@ class Lease:
         self.check()
         started = time.monotonic()
         try:
-            self._ledger.glance().check_right(self.subject, self.token)
             self._beat.renew()
+            self._ledger.glance().check_right(self.subject, self.token)
         except LeaseLost as error:
             self._lose(error)
+            if self._keeper is None:
+                self._beat.stop()
             raise
         self._until = started + self.ttl
 
@@ -231,26 +240,41 @@ class Lease:
         self.release()
 
     def _keep(self, on_lost: OnLost | None) -> None:
+        """See to it that whoever relies on the lease is told in time, even if a renewal hangs."""
+        threading.Thread(target=self._renew_often, name="holdfast-renewal", daemon=True).start()
+        excused = False
+        while True:
+            due = self._until - self.ttl * _MARGIN
+            if self._ended.wait(max(0.0, due - time.monotonic())):
+                break
+            late = time.monotonic() - due
+            if due < self._until - self.ttl * _MARGIN:
+                excused = False  # it was renewed
+            elif late > self.ttl * _LOOK and not excused:
+                # The whole process stood still. If nobody took its place, it goes on.
+                excused = True
+                self._ended.wait(self.ttl * _MARGIN)
+            else:
+                self._lose(HoldfastError("it could not be renewed in time"))
+        if self._failure is not None:
+            if on_lost is not None:
+                on_lost(self._failure)
+            self._beat.stop()
+
+    def _renew_often(self) -> None:
         pause = self.ttl / _RENEWALS
         while not self._ended.wait(pause):
             try:
                 self.renew()
                 pause = self.ttl / _RENEWALS
-            except HoldfastError as error:
-                if not isinstance(error, LeaseLost):
-                    # Perhaps it works in a moment; not longer than others go on waiting for us.
-                    pause = self.ttl * _LOOK
-                    if self.seconds_left > self.ttl * _MARGIN:
-                        continue
-                    self._lose(error)
-                if on_lost is not None:
-                    on_lost(error)
+            except LeaseLost:
                 return
+            except HoldfastError:
+                pause = self.ttl * _LOOK  # perhaps it works in a moment
 
     def _lose(self, error: HoldfastError) -> None:
-        self._failure = error
+        self._failure = self._failure or error
         self._ended.set()
-        self._beat.stop()
 
 
 class _ChangedError(Exception):

@@ -68,6 +68,15 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def pause(self) -> None:
+        """Let it hang: it has connections, and answers none."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def _answers(self) -> bool:
         """Whether objects can be written: the port alone is open before that."""
         bucket = Bucket(connect(Address("s3", "bucket", "ready"), self.environ), patience=0)

@@ -196,6 +196,10 @@ class Backend(Protocol):
         might not see it in time."""
         ...
 
+    def end_beat(self, name: bytes) -> None:
+        """Remove what is left of the sign of life of an owner that is gone."""
+        ...
+
     def pulse(self, name: bytes) -> Pulse | None:
         """The sign of life under that name; None when nobody gives it."""
         ...

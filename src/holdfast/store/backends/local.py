@@ -262,6 +262,10 @@ class LocalBackend:
             raise Unsupported(f"no leases in {self.root}: {refusal[0]}", hint=refusal[1])
         return beats.LocalBeat(self.root / "leases", name)
 
+    def end_beat(self, name: bytes) -> None:
+        with _Saying("taking a lease"):
+            (self.root / "leases" / name.hex()).unlink(missing_ok=True)
+
     def pulse(self, name: bytes) -> Pulse | None:
         with _Saying("looking at a lease"):
             return beats.pulse(self.root / "leases" / name.hex())

@@ -206,6 +206,9 @@ class MemoryBackend:
     def beat(self, name: bytes) -> MemoryBeat:
         return MemoryBeat(self._beats, name)
 
+    def end_beat(self, name: bytes) -> None:
+        self._beats.pop(name, None)
+
     def pulse(self, name: bytes) -> Pulse | None:
         nonce = self._beats.get(name)
         return Pulse(nonce, vouched=True) if nonce else None

@@ -252,6 +252,10 @@ class Catalogue:
             for name in names
         }
 
+    def usable(self) -> set[bytes]:
+        """The volumes that a commit may refer to."""
+        return self.named - self.condemned.keys()
+
     def is_usable(self, volume: bytes, seq: int) -> bool:
         """Whether a commit may still refer to what stood in `volume` at entry `seq`."""
         moved = any(at > seq for at, _ in self.relocations.get(volume, ()))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "gs", "az")
 _OPTIONS = {"s3": ("endpoint", "region"), "gs": (), "az": ("endpoint", "account")}
+_PATIENT, _QUICK = 60.0, 4.0  # seconds: for a pack, and for a sign of life
 # The pauses between tries are ours (bucket.py); this is for what a client knows better.
 _RETRIES = {"max_retries": 2}
 
@@ -72,7 +73,7 @@ def open_objects(url: str, environ: Mapping[str, str], *, create: bool = True) -
     folder = home(environ) / "cache"
 
     def open_bucket() -> Bucket:
-        return Bucket(connect(address, environ))
+        return Bucket(connect(address, environ), quick=connect(address, environ, _QUICK))
 
     def open_cache(store_id: str) -> Cache:
         return Cache(Path(folder) / store_id, limit)
@@ -92,8 +93,8 @@ def cache_limit(environ: Mapping[str, str]) -> int:
     return int(text)
 
 
-def connect(address: Address, environ: Mapping[str, str]) -> ObjectStore:
-    """A client of the object store."""
+def connect(address: Address, environ: Mapping[str, str], timeout: float = _PATIENT) -> ObjectStore:
+    """A client of the object store, whose requests end after so many seconds."""
     from obstore.store import AzureStore, GCSStore, S3Store
 
     prefix = address.prefix or None
@@ -102,7 +103,7 @@ def connect(address: Address, environ: Mapping[str, str]) -> ObjectStore:
         return GCSStore(address.bucket, prefix=prefix, retry_config=retry)
     settings = s3_settings(address, environ) if address.scheme == "s3" else dict(address.options)
     plain = settings.get("endpoint", "").startswith("http://")
-    client: Any = {"allow_http": plain, "timeout": "60s", "connect_timeout": "5s"}
+    client: Any = {"allow_http": plain, "timeout": f"{timeout:g}s", "connect_timeout": "4s"}
     if address.scheme == "az":
         config: Any = {
             name: value

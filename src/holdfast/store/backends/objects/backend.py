@@ -258,6 +258,9 @@ class ObjectBackend:
         self._check_conditions()
         return ObjectBeat(self.bucket.hurried(_HURRY), name)
 
+    def end_beat(self, name: bytes) -> None:
+        self.bucket.delete(layout.beat_key(name))
+
     def pulse(self, name: bytes) -> Pulse | None:
         nonce = self.bucket.get(layout.beat_key(name))
         return Pulse(nonce, vouched=False) if nonce is not None else None

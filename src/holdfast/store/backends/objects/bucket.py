@@ -96,15 +96,22 @@ class Bucket:
     """A prefix of an object store. Thread-safe."""
 
     def __init__(
-        self, store: ObjectStore, *, patience: float = PATIENCE, traffic: Traffic | None = None
+        self,
+        store: ObjectStore,
+        *,
+        quick: ObjectStore | None = None,
+        patience: float = PATIENCE,
+        traffic: Traffic | None = None,
     ) -> None:
+        """`quick` is the same store for requests that are answered soon or not at all."""
         self._store: Any = store  # obstore's functions take each kind of store in an overload
+        self._quick = quick or store
         self._patience = patience
         self.traffic = traffic or Traffic()
 
     def hurried(self, patience: float) -> Bucket:
         """The same for whoever cannot wait long."""
-        return Bucket(self._store, patience=patience, traffic=self.traffic)
+        return Bucket(self._quick, patience=patience, traffic=self.traffic)
 
     def get(self, key: str) -> bytes | None:
         """A whole object, if there is one."""
