@@ -21,7 +21,9 @@ RUNNER = Path(__file__).with_name("page.py")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_code_on_a_page_runs(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
     environ = {
@@ -32,6 +34,8 @@ def test_the_code_on_a_page_runs(page: Path, tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONUNBUFFERED": "1",
     }
+    if '"s3://' in page.read_text("utf-8"):
+        environ |= request.getfixturevalue("s3").environ  # a real one
     done = subprocess.run(
         [sys.executable, str(RUNNER), str(page)],
         cwd=work,

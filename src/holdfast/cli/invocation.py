@@ -63,13 +63,20 @@ class Invocation:
                 encrypt=encrypt,
                 secret=secret,
                 ask=ask,
-                environ=self.environ,
+                environ=self._environ_for_stores(),
             )
         except NotFound as error:
             if create:
                 raise
             hint = "the first checkpoint makes it, or `holdfast init`; or check --store"
             raise NotFound(str(error), hint=hint) from None
+
+    def _environ_for_stores(self) -> Mapping[str, str]:
+        """The environment, with what the settings say of object stores."""
+        settings = self.settings()
+        found = [settings[name] for name in ("s3_endpoint", "cache_limit")]
+        given = {one.setting.variable: str(one.value) for one in found if one.value is not None}
+        return {**self.environ, **given}
 
     def show(self, document: object, people: Callable[[], str]) -> None:
         """Write data to stdout: the document as JSON, or the text for people."""
@@ -102,7 +109,7 @@ def _check_address(url: str) -> None:
 
     from holdfast.model.errors import BadInput
 
-    hint = "a path, file:///path or memory://"
+    hint = "a path, file:///path, s3://bucket/prefix, gs://, az:// or memory://"
     try:
         path = unquote(urlsplit(url).path) if "://" in url else str(Path(url).expanduser())
         possible = b"\0" not in os.fsencode(path)

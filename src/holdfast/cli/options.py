@@ -32,7 +32,7 @@ def add_shared(command: C) -> C:
             click.Option(
                 ["--store"],
                 metavar="URL",
-                help="The store: a path, file:///path or memory://.",
+                help="The store: a path, file:///path, s3://bucket/prefix, gs://, az:// or memory://.",
                 expose_value=False,
                 callback=_take_store,
             )

@@ -31,6 +31,13 @@ def _port(value: object) -> object:
     return number
 
 
+def _size(value: object) -> object:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError("expected a number of bytes, e.g. 10000000000")
+    return number
+
+
 def _one_of(*words: str) -> Callable[[object], object]:
     def parse(value: object) -> object:
         if value not in words:
@@ -63,6 +70,8 @@ KNOWN = (
         in_file=False,  # libraries look for it too, and they do not read config.toml
     ),
     Setting(name="store", parse=_text, default=lambda environ: str(home(environ) / "store")),
+    Setting(name="s3_endpoint", parse=_text, default=lambda _: None),
+    Setting(name="cache_limit", parse=_size, default=lambda _: 10 * 1024**3),
     Setting(name="host", parse=_text, default=lambda _: "127.0.0.1"),
     Setting(name="port", parse=_port, default=lambda _: 8787),
     Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
