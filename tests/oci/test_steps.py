@@ -155,6 +155,30 @@ def test_killed_at_each_step_of_a_restore(bundle: Bundle) -> None:
     goes_on(bundle)
 
 
+@pytest.mark.parametrize("subcommand", ["checkpoint", "create"])
+def test_deleted_while_something_is_in_progress(bundle: Bundle, subcommand: str) -> None:
+    start(bundle)
+    if subcommand == "create":
+        bundle.runc("checkpoint")
+        bundle.runc("delete")
+        bundle.renew()
+    slowly = "inject=rename:delay_enter=6000000:when=6"
+    words = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=rename", "-e", slowly]
+    busy = subprocess.Popen(
+        [*words, str(TRAMPOLINE), *bundle.words(subcommand)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=bundle.environ,
+    )
+    operation = bundle.folder / f"run/containers{bundle.root}/@tc/operation.json"
+    eventually(operation.exists, "it has begun")
+    bundle.runc("delete", "--force")
+    assert busy.wait(30) != 0
+    assert bundle.leftovers() == []
+    assert bundle.status() == ""
+
+
 def test_the_wrapper_and_its_guard_killed_together(bundle: Bundle) -> None:
     """Then the next command mends it."""
     start(bundle)

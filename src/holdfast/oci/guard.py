@@ -8,6 +8,7 @@ about the container does, by the same function.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -76,6 +77,19 @@ def unfinished(state: ContainerState, seconds: float) -> bool:
     if operation.guard is not None:
         _wait_for(operation.guard, seconds)
     return state.operation is not None
+
+
+def interrupt(state: ContainerState, undo: Callable[[], object], seconds: float) -> None:
+    """End an operation that is in progress and wait until it is undone. Its owner is killed: a
+    guard undoes what it was doing, whatever that was."""
+    operation = state.operation
+    if operation is None:
+        return
+    if operation.owner.alive:
+        os.kill(operation.owner.pid, signal.SIGKILL)
+        _wait_for(operation.owner, seconds)
+    if unfinished(state, seconds):
+        undo()
 
 
 @contextmanager

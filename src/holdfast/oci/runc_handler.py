@@ -24,7 +24,7 @@ from holdfast.oci.config_handler import Config, OptIn, opt_in, read_config
 from holdfast.oci.container import Container
 from holdfast.oci.decision import Action, Facts, asks_to_end, decide
 from holdfast.oci.engine import Runc
-from holdfast.oci.guard import unfinished
+from holdfast.oci.guard import interrupt, unfinished
 from holdfast.oci.journal import Journal, tell_engine
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
 from holdfast.oci.reviver import Revival, Reviver
@@ -239,6 +239,9 @@ class RuncHandler:
         self._pass(self.args.argv)
 
     def _delete(self) -> int:
+        if self.args.options.on("force"):
+            # Whoever freezes or revives it just now must not find it gone half way.
+            interrupt(self.state, self._container().undo(), self.policy.checkpoint_seconds)
         running = self.runc.status(self.container_id) in ("running", "paused", "created")
         code = self.runc.plain(self.args.argv)
         if code != 0 or self.runc.status(self.container_id) not in ("absent", "stopped"):
