@@ -5,6 +5,7 @@ A checkpoint's reason is the recipe of its content, so that whoever finds it can
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.disk import Disk, Sync
 from holdfast.store.backends.local import LocalBackend
+from holdfast.store.cipher import PLAIN, AesCipher
 from holdfast.store.keys import load_keyring
 from holdfast.store.retention import Last
 from holdfast.store.store import Store
@@ -35,7 +37,10 @@ def open_at(base: str, disk: Disk | None = None, *, create: bool = True) -> Stor
     """The store of an act: deep enough that several directories have to be made for it."""
     environ = {"HOLDFAST_HOME": f"{base}/home/of/mine"}
     keyring = load_keyring(environ, disk)
-    return Store(LocalBackend(Path(base, PLACE), create=create, disk=disk), keyring)
+    backend = LocalBackend(Path(base, PLACE), create=create, disk=disk)
+    # The same plays with an encrypted store, for whoever asks for it.
+    encrypted = os.environ.get("HOLDFAST_TEST_STORE") == "encrypted"
+    return Store(backend, keyring, AesCipher(bytes(range(32))) if encrypted else PLAIN)
 
 
 def content(recipe: str) -> dict[str, bytes]:

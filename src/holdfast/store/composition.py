@@ -98,12 +98,17 @@ class Composition:
         self._usable = Usable(ledger, began)
         index = ledger.library.index
         self.sink = Sink(ledger.backend, index, self._usable, hold.nonce, ledger.cipher)
+        self._counted = 0  # bytes that a commit has said to have stored
         # One that is forgotten must not keep its files and its hold until the process ends.
         self._give_up = weakref.finalize(self, _give_up, self.sink, hold, self.process)
 
     def discard(self) -> None:
         """Give up whatever no commit refers to; may be called twice."""
         self._give_up()
+
+    def committed(self) -> None:
+        """A commit is in the log: what was stored by then is not counted again for the next."""
+        self._counted = self.sink.stored_bytes
 
     def compose(
         self,
@@ -150,7 +155,7 @@ class Composition:
             tags=facts.tags,
             digest=found,
             size=sum(part.size for part in parts),
-            stored=self.sink.stored_bytes,
+            stored=self.sink.stored_bytes - self._counted,
             part_count=len(parts),
             parts=listed,
             parts_chunk=parts_chunk,

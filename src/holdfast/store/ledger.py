@@ -173,8 +173,12 @@ class Ledger:
             return False
         accepted = self.keyring.accepts_proof(entry.maker, entry.proof, entry.digest)
         if self.keyring.knows(entry.maker) and entry.proof and not accepted:
-            what = f"the imported checkpoint {id_text(entry.id)} has a wrong proof of who made it"
-            now.problems.append(Problem(where=f"log entry {frame.seq}", what=what))
+            # Not a problem: nothing is lost, and what somebody brought must not keep a prune from
+            # deleting.
+            now.notes.append(
+                f"log entry {frame.seq}: the imported checkpoint {id_text(entry.id)} claims to be"
+                f" made with key {entry.maker.hex()}, and is not"
+            )
         return not accepted
 
     def _remains(self, frame: Frame) -> list[Body]:

@@ -68,6 +68,7 @@ class _Inspection:
             else:
                 self._problem(f"log/{damage.file}", text)
         self._problems.extend(now.problems)
+        self._notes.extend(now.notes)
 
     # -- volumes
 

@@ -8,13 +8,18 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, Denied, NotFound
 from holdfast.store import Store, open_store
 from holdfast.store.keys import Key, Keyring
+from holdfast.store.slots import Secret
+from holdfast.testing.strategies import BYTE_SPLITS, contents, values
 
 PARTS = ("content", "empty", "memory", "segment", "value", "whole")
 Archive = Callable[..., bytes]
@@ -50,6 +55,9 @@ def test_ancestors_come_along_in_order(
     assert [one.id for one in report.imported] == [one.id for one in line]
     assert all(same(source, stranger, one) for one in line)
     assert stranger.resolve("session/x~3").id == line[0].id
+    stored = [one.stored_bytes for one in report.imported]
+    assert stored[0] > 1_000_000
+    assert sum(stored) <= stranger.usage().disk_bytes  # none is counted twice
     assert [move.verb for move in stranger.history("session/x")] == ["import"]
 
 
@@ -279,3 +287,39 @@ def test_what_was_pruned_and_collected_comes_back(
     stranger.import_(io.BytesIO(data), trust=True)
     assert stranger.verify(deep=True).ok
     assert all(same(source, stranger, one) for one in line)
+
+
+@given(
+    st.lists(
+        st.tuples(contents(600_000), st.sampled_from(BYTE_SPLITS), st.integers(0, 4095)),
+        min_size=1,
+        max_size=4,
+    ),
+    values(),
+    st.booleans(),
+)
+@settings(max_examples=20)
+def test_whatever_it_holds_it_arrives(
+    parts: list[tuple[bytes, Any, int]], value: Any, encrypted: bool
+) -> None:
+    source = open_store("memory://")
+    secret = Secret("file", bytes(32))
+    target = open_store("memory://", encrypt=encrypted, secret=secret if encrypted else None)
+    for step in range(2):
+        with source.draft("state/any") as draft:
+            for number, (data, split, skew) in enumerate(parts):
+                paged = split in ("pages", "segment")
+                draft.put(f"{number}", data[step:], split, skew=skew if paged else 0)
+            draft.put("value", value, split="structure")
+            draft.commit()
+    stream = io.BytesIO()
+    source.export("state/any", stream, ancestors=True)
+    stream.seek(0)
+    assert stream.getvalue()[:16] == b"HOLDFAST-ARCHIVE"
+    for one in target.import_archive(stream).imported:
+        assert source.resolve(one.id).digest == one.digest
+        for number, (data, _, _) in enumerate(parts):
+            skipped = 0 if one.parents == () else 1
+            assert target.read(one, f"{number}") == data[skipped:]
+        assert target.value(one, "value") == value
+    assert target.verify(deep=True).ok

@@ -103,6 +103,7 @@ class Catalogue:
     named: set[bytes] = field(default_factory=set)  # every volume that a commit ever named
     others: list[Frame] = field(default_factory=list)  # every entry that is not a commit
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is odd and no problem
 
     def apply(self, frame: Frame, entry: Entry, *, foreign: bool) -> None:
         """Take the next entry in."""

@@ -133,6 +133,7 @@ class Receiver:
             self._ledger.append(build)
         except _HereError:
             return False
+        self._composition.committed()
         unset = tuple(sorted(waybill.tags.keys() - waybill.labels.keys()))
         if waybill.labels != waybill.tags or waybill.pinned:
 
