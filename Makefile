@@ -61,6 +61,7 @@ bench: ## the benchmarks, with the peers side by side
 	@scripts/setup-python bench
 	@scripts/setup-engines --tests
 	$(BIN)/python benchmarks/store.py $(ARGS)
+	$(BIN)/python benchmarks/state.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
 
 lock: ## write the lock files anew; UPGRADE=1 takes newer versions

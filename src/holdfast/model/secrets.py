@@ -22,7 +22,7 @@ FORMATS = tuple(
     for literal, pattern in (
         (b"AKIA", rb"AKIA[0-9A-Z]{16}"),
         (b"ASIA", rb"ASIA[0-9A-Z]{16}"),
-        (b"gh", rb"gh[pousr]_[A-Za-z0-9]{36}"),
+        *((b"gh%c_" % kind, rb"gh%c_[A-Za-z0-9]{36}" % kind) for kind in b"pousr"),
         (b"github_pat_", rb"github_pat_[A-Za-z0-9_]{40}"),
         (b"glpat-", rb"glpat-[A-Za-z0-9_-]{20}"),
         (b"sk-", rb"sk-[A-Za-z0-9_-]{20}"),

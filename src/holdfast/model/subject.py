@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast, get_args
 
 from holdfast.model.errors import BadInput
@@ -43,15 +44,16 @@ class Subject:
                 hint="1 to 255 bytes; no spaces, control characters or any of ~ @ ^ : \\ * ? [ ]",
             )
 
-    @classmethod
-    def parse(cls, text: str) -> Subject:
+    @staticmethod
+    @lru_cache(maxsize=4096)  # the same few subjects are read from the log again and again
+    def parse(text: str) -> Subject:
         """Read `kind/name`; raises BadInput."""
         kind, slash, name = text.partition("/")
         if not slash:
             raise BadInput(
                 f"not a subject: {text!r}", hint="a subject is kind/name, e.g. session/analysis"
             )
-        return cls(cast(Kind, kind), name)
+        return Subject(cast(Kind, kind), name)
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"

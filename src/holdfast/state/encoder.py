@@ -10,9 +10,8 @@ import dataclasses
 import enum
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Container, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,7 +33,27 @@ _SHORT = 15  # no key of a known format is shorter
 # What is known of keys that were met: True for one that names a secret. Keys come again and again.
 _keys: dict[str, bool] = {}
 _MANY_KEYS = 50_000
-NOTHING: Mapping[int, str] = MappingProxyType({})
+_TEXT_ONLY = frozenset((str,))
+_FLAT = frozenset((str, int, float, bool, type(None)))
+_P = TypeVar("_P")
+
+
+class Flat(NamedTuple):
+    """A dict or list of nothing but texts and numbers, and what it became. `ids` are the addresses
+    of all that was in it, which `packed` keeps from being used again."""
+
+    value: object
+    ids: list[int]
+    packed: Any
+
+
+class Seen(NamedTuple):
+    """What one pass has looked at, by its address, so that the next need not look again: texts,
+    in which nothing new can be found, and containers, which are the same while they hold the very
+    same objects."""
+
+    texts: dict[int, str]
+    flat: dict[int, Flat]
 
 
 class LeftOut(NamedTuple):
@@ -59,21 +78,18 @@ class Encoder:
     """Encodes one state. `classes` are those it met that a file will name."""
 
     def __init__(
-        self,
-        types: Types,
-        vetted: Mapping[int, str] = NOTHING,
-        harmless: Container[str] | None = (),
+        self, types: Types, last: Seen | None = None, harmless: Container[str] | None = ()
     ) -> None:
-        """`vetted` are texts that an earlier pass has looked at, by their address: a text cannot
-        change, so there is nothing new to be found in it. What stands under one of the keys that
-        are `harmless` is no secret; None: nothing is."""
+        """`last` is what an earlier pass has seen. What stands under one of the keys that are
+        `harmless` is no secret; None: nothing is."""
         self.types = types
         self._harmless = harmless
         self.classes: set[type] = set()
         self.left_out: list[LeftOut] = []
-        self.vetted: dict[int, str] = {}
+        self.seen = Seen({}, {})
         self.typed = False  # whether there is any `$type` in the JSON
-        self._before = vetted
+        self._before = (last or self.seen).texts
+        self._flat = (last or self.seen).flat
         self._around: set[int] = set()  # ids of the containers around the present value
         self._depth = 0
 
@@ -89,17 +105,43 @@ class Encoder:
         if cls is float:
             return value if math.isfinite(value) else self._tagged("float", value=repr(value))
         if cls is list:
-            return self._inside(value, self.sequence, 1)
+            return self._list(value)
         if cls is dict:
-            if _has_plain_keys(value):
-                return self._inside(value, self.mapping, 1)
-            return self._inside(value, self._odd_mapping, _TYPED_LEVELS)
+            return self._dict(value)
         if cls in scalars.BY_CLASS:
             return self._scalar(value)
         if arrays.handles(value):
             self.typed = True
             return arrays.to_json(value)
         return self._inside(value, self._typed, _TYPED_LEVELS)
+
+    def _dict(self, value: dict[Any, Any]) -> dict[str, Any]:
+        around, me = self._around, id(value)
+        known = self._flat.get(me)
+        # Both go through the dict in one step, whatever other threads do to it.
+        ids = [*map(id, value), *map(id, value.values())]
+        if known is not None and known.value is value and known.ids == ids:
+            self.seen.flat[me] = known
+            return known.packed  # type: ignore[no-any-return]  # a dict became a dict
+        plain = _has_plain_keys(value)
+        if me in around or self._depth >= MAX_DEPTH or not plain:
+            if plain:
+                return self._inside(value, self.mapping, 1)
+            return self._inside(value, self._odd_mapping, _TYPED_LEVELS)
+        # What `_inside` does, without the calls: there are many small dicts.
+        around.add(me)
+        self._depth += 1
+        packed = self.mapping(value)
+        self._depth -= 1
+        around.discard(me)
+        if _FLAT.issuperset(map(type, packed.values())):
+            self._remember(value, ids, packed, [*map(id, packed), *map(id, packed.values())])
+        return packed
+
+    def _remember(self, value: object, ids: list[int], packed: Any, now: list[int]) -> None:
+        """Recognise a flat container the next time, unless it changed while it was packed."""
+        if ids == now:
+            self.seen.flat[id(value)] = Flat(value, ids, packed)
 
     def mapping(self, value: dict[str, Any]) -> dict[str, Any]:
         packed = dict(value)  # a copy: another thread may be adding keys
@@ -120,7 +162,7 @@ class Encoder:
                 if cls is str:
                     known = before.get(id(item))
                     if known is not None and known is item and not hidden:
-                        self.vetted[id(item)] = known
+                        self.seen.texts[id(item)] = known
                         continue
                     if len(item) < _SHORT and not hidden and item.isascii():
                         continue
@@ -139,6 +181,17 @@ class Encoder:
             raise
         return packed
 
+    def _list(self, value: list[Any]) -> list[Any]:
+        ids = [*map(id, value)]
+        known = self._flat.get(id(value))
+        if known is not None and known.value is value and known.ids == ids:
+            self.seen.flat[id(value)] = known
+            return known.packed  # type: ignore[no-any-return]  # a list became a list
+        packed = self._inside(value, self.sequence, 1)
+        if _FLAT.issuperset(map(type, packed)):
+            self._remember(value, ids, packed, [*map(id, packed)])
+        return packed
+
     def sequence(self, value: Iterable[Any]) -> list[Any]:
         packed: list[Any] = list(value)
         left = len(self.left_out)
@@ -146,9 +199,11 @@ class Encoder:
         try:
             for at, item in enumerate(packed):
                 cls = type(item)
-                if cls is str and len(item) < _SHORT and item.isascii():
+                if cls is dict:
+                    packed[at] = self._dict(item)
+                elif cls is str and len(item) < _SHORT and item.isascii():
                     continue
-                if cls not in _AS_IS:
+                elif cls not in _AS_IS:
                     packed[at] = self.value(item)
                 if len(self.left_out) > left:
                     left = self._step(at, left)
@@ -160,14 +215,14 @@ class Encoder:
     def _text(self, text: str) -> Any:
         """A text, unless it is one that is left out."""
         if self._before.get(id(text)) is text:
-            self.vetted[id(text)] = text
+            self.seen.texts[id(text)] = text
             return text
         if len(text) >= _SHORT and self._harmless is not None and secret_value(text):
             return self._leave_out(text)
         if _has_surrogate(text):
             return self._escaped(text)
         if len(text) >= _SHORT:
-            self.vetted[id(text)] = text
+            self.seen.texts[id(text)] = text
         return text
 
     def _kept(self, value: str | bytes) -> Any:
@@ -219,7 +274,7 @@ class Encoder:
     def _odd_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
         return self._tagged("dict", items=self._pairs(value))
 
-    def _inside(self, value: Any, pack: Callable[[Any], Any], levels: int) -> Any:
+    def _inside(self, value: Any, pack: Callable[[Any], _P], levels: int) -> _P:
         """Pack what is inside a container, watching for cycles and depth."""
         around, me = self._around, id(value)
         if me in around:
@@ -307,6 +362,8 @@ def _step_to(key: object) -> str | int:
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
     """Whether JSON can have these keys."""
+    if _keys.keys() >= value.keys() and _TEXT_ONLY.issuperset(map(type, value)):
+        return True  # all of them are known
     for key in list(value):
         if type(key) is not str or (key not in _keys and _has_surrogate(key)):
             return False
@@ -319,7 +376,9 @@ def _learn(key: str) -> bool:
         raise RefusalError("the key is not valid Unicode")
     if len(_keys) > _MANY_KEYS:
         _keys.clear()
-    hidden = _keys[key] = secret_name(key)
+    hidden = secret_name(key)
+    if key != TYPE:  # which is only ever a key of the outermost dict
+        _keys[key] = hidden
     return hidden
 
 

@@ -21,7 +21,7 @@ from holdfast.state import document as documents
 from holdfast.state.autosave import Autosave
 from holdfast.state.changes import Change
 from holdfast.state.document import Document
-from holdfast.state.encoder import NOTHING
+from holdfast.state.encoder import Seen
 from holdfast.state.files import Directory
 from holdfast.state.lineage import StateCheckpoint
 from holdfast.state.location import APP, place_of
@@ -91,7 +91,7 @@ class StateManager:
         self._versions = Versions(version, migrations)
         self._lock = threading.RLock()
         self._head: StateCheckpoint | None = None
-        self._vetted: Mapping[int, str] = NOTHING
+        self._seen: Seen | None = None
         self._saved: dict[str, values.JSON] | None = None  # by save_state, the last time
         self._stages: list[str] = []
         self._store = store
@@ -274,7 +274,7 @@ class StateManager:
                     state_version=source.state_version,
                     typed=source.typed,
                 )
-                state = self._state(first)
+                state = self._state(first, shared=True)
                 other._head = other._place.create(first)
                 other._replace(state)
                 other.parent_session = self.session_id
@@ -314,9 +314,9 @@ class StateManager:
 
     def _encoded(self) -> values.Encoded:
         encoded = values.encode(
-            self.state_data, self._types, vetted=self._vetted, harmless=self._harmless
+            self.state_data, self._types, last=self._seen, harmless=self._harmless
         )
-        self._vetted = encoded.vetted
+        self._seen = encoded.seen
         for cls in encoded.classes:
             # This process made the instances itself, so it may also have them back.
             if is_buildable(cls):
@@ -350,10 +350,11 @@ class StateManager:
             self._note()
             return self._head
 
-    def _state(self, document: Document) -> dict[str, Any]:
-        """The state that a document holds, of this application's version."""
+    def _state(self, document: Document, *, shared: bool = False) -> dict[str, Any]:
+        """The state that a document holds, of this application's version; in containers of its
+        own when those of the document are somebody else's, too."""
         state: dict[str, Any] = document.state_info
-        if document.typed:
+        if document.typed or shared:
             state = values.decode(state, self._types, self._secrets)
         self.report = self._secrets.report()
         return self._versions.bring_up(state, document.state_version)
@@ -379,7 +380,7 @@ class StateManager:
                 self.rollback(entry)
             except HoldfastError as failure:
                 log.warning("%s: no rollback to %s: %s", self.session_id, entry.id, failure)
-                self._replace(self._state(document))
+                self._replace(self._state(document, shared=True))
                 try:
                     self.checkpoint(f"rollback to {entry.id}")
                 except HoldfastError as again:

@@ -7,13 +7,13 @@ Objects that are reachable twice come back as two equal objects.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
 from holdfast.state.decoder import Decoder, MisfitError, Secret, no_secret
-from holdfast.state.encoder import NOTHING, Encoder, RefusalError
+from holdfast.state.encoder import Encoder, RefusalError, Seen
 from holdfast.state.types import Types, known
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
@@ -26,7 +26,7 @@ class Encoded:
     state: dict[str, JSON]
     classes: set[type]  # of which it has instances
     left_out: dict[str, str | bytes]  # secrets that are not in it, by the way to each
-    vetted: dict[int, str]  # for the encoder of the next state
+    seen: Seen  # for the encoding of the next state, of which this must not be changed then
     typed: bool  # whether it has anything that JSON has no word for
 
 
@@ -34,12 +34,12 @@ def encode(
     state: dict[str, Any],
     types: Types = known,
     *,
-    vetted: Mapping[int, str] = NOTHING,
+    last: Seen | None = None,
     harmless: Container[str] | None = (),
 ) -> Encoded:
     """The state as JSON, without what looks like a secret. Raises BadInput with the path.
 
-    `vetted` is what the encoding of an earlier state says; `harmless` are keys of no secrets;
+    `last` is what the encoding of an earlier state has seen; `harmless` are keys of no secrets;
     None says that there are none at all.
     """
     if not isinstance(state, dict):
@@ -47,7 +47,7 @@ def encode(
     for key in list(state):
         if type(key) is not str:
             raise BadInput(f"a key of the state is text, not {type(key).__name__}: {key!r}")
-    encoder = Encoder(types, vetted, harmless)
+    encoder = Encoder(types, last, harmless)
     try:
         packed = encoder.mapping(state)
     except RefusalError as refusal:
@@ -60,7 +60,7 @@ def encode(
         where = path_text(reversed(each.path))
         each.marker["name"] = where
         left_out[where] = each.value
-    return Encoded(packed, encoder.classes, left_out, encoder.vetted, encoder.typed)
+    return Encoded(packed, encoder.classes, left_out, encoder.seen, encoder.typed)
 
 
 def decode(

@@ -31,10 +31,10 @@ class LocalHold:
     def __init__(self, folder: Path, seq: int) -> None:
         self.nonce = secrets.token_bytes(8)
         name = f"{seq:016x}-{self.nonce.hex()}"
-        self._path = folder / name
+        self._path = f"{folder}/{name}"  # as text: a Path costs as much as the calls below
         self._lock = threading.Lock()
         try:
-            self._fd = locked_file(folder / f".{name}", self._path)
+            self._fd = locked_file(f"{folder}/.{name}", self._path)
         except OSError as error:
             raise from_os_error(error, "beginning an operation on the store") from error
         _open_holds.add(self)
@@ -47,7 +47,7 @@ class LocalHold:
                 # Whoever may come later finds the file unlocked and removes it, so an error here
                 # must not turn finished work into failed work.
                 with suppress(OSError):
-                    self._path.unlink()
+                    os.unlink(self._path)
             finally:
                 os.close(fd)
 
@@ -82,13 +82,13 @@ def living(folder: Path) -> list[tuple[int, bytes]]:
     return alive
 
 
-def locked_file(draft: Path, final: Path) -> int:
+def locked_file(draft: Path | str, final: Path | str) -> int:
     """A new file that nobody ever sees unlocked: it gets its name after the lock."""
     while True:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            draft.rename(final)
+            os.rename(draft, final)
             return fd
         except FileNotFoundError:
             os.close(fd)  # swept up as a dead one's before it was locked: once more

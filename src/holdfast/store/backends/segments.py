@@ -96,9 +96,14 @@ class LocalLog:
     def append(self, signed: Signed) -> Frame:
         with self._locked():
             position = self._position
-            if position.seq != signed.seq - 1 or self._grown(position):
+            if position.seq != signed.seq - 1:
                 raise Behind
-            path, offset = self._end(signed.seq)
+            path, offset = position.path, position.offset
+            if not self._is_still() or path in self._sealed or offset >= SEGMENT_LIMIT:
+                if self._grown(position):
+                    raise Behind
+                path, offset = self._end(signed.seq)
+            assert path is not None  # what is still has been read
             name = bytes.fromhex(path.stem.partition("-")[2])
             self._write(path, offset, framing.encode_frame(signed, name))
             at = framing.body_offset(signed, offset)
@@ -299,8 +304,6 @@ class LocalLog:
 
     def _grown(self, position: _Position) -> bool:
         """Whether the log has good entries behind the position; called under the lock."""
-        if self._is_still():
-            return False
         if _was_cut(position):
             self._position = _Position()
             return True
@@ -319,13 +322,6 @@ class LocalLog:
     def _end(self, seq: int) -> tuple[Path, int]:
         """Where the next frame goes: the newest segment if its end is clean, else a new one."""
         position = self._position
-        if (
-            position.path is not None
-            and position.offset < SEGMENT_LIMIT
-            and position.path not in self._sealed
-            and self._is_still()
-        ):
-            return position.path, position.offset
         segments = [file for file in self.files() if not file.is_snapshot]
         newest = max((file.seq for file in segments), default=0)
         for file in segments:

@@ -25,16 +25,19 @@ _INLINE = 512  # encoded values up to this size stand in their parent
 _LEAF = 4096  # and up to this size are one chunk of their own, however nested
 _LONG = 256 * 1024  # texts and byte strings beyond this are cut
 _RUN_BYTES = 8192
-_RUN_MASK = 15  # a run ends, on average, every 16 items
+_RUN_MASK = 7  # a run ends, on average, every 8 items
 _REFERENCE_SIZE = ID_SIZE + 2
 
 _encode = msgspec.msgpack.Encoder().encode
 _NO_VALUE = object()
+_CONTAINERS = (dict, list)
+_SCALARS = frozenset((str, bytes, int, float, bool, type(None)))
 _T = TypeVar("_T", bound="Twig")
 
 
 class Plain:
-    """A value that its maker vouches for: JSON-like all through, so nobody looks again."""
+    """A value that its maker vouches for: it is JSON-like all through, and neither it nor anything
+    in it is ever changed. So nobody looks, and what is the very same object is the same value."""
 
     __slots__ = ("value",)
 
@@ -45,10 +48,11 @@ class Plain:
 class Twig:
     """What stands for one value in the tree. Never changed once it is made."""
 
-    __slots__ = ("chunks", "ends", "item", "key", "raw", "room", "size", "text")
+    __slots__ = ("chunks", "copy", "ends", "item", "key", "raw", "room", "size", "text")
 
-    text: object  # a text or byte string itself: it cannot change, so it is its own witness
+    text: object  # what it was made from, where that cannot change and so is its own witness
     raw: bytes | None  # the plain encoding of anything else that is not a branch
+    copy: Callable[[], Value] | None  # makes another one, where that is quicker than decoding
     item: Any  # what stands in the parent: the encoding itself, or a reference
     chunks: list[bytes]  # every chunk that the value needs
     key: str | None  # under which it stands in a map
@@ -58,7 +62,9 @@ class Twig:
 
     def build(self) -> Value:
         """The value, as new as if it had been read."""
-        return decode_value(self.raw) if self.raw is not None else self.text
+        if self.raw is None:
+            return self.text
+        return decode_value(self.raw) if self.copy is None else self.copy()
 
 
 class Branch(Twig):
@@ -87,8 +93,9 @@ def write_tree(value: Value | Plain, put: PutChunk, last: Twig | None = None) ->
 
     Only what `last` does not have is put. Raises BadInput for what is not JSON-like.
     """
+    fixed = isinstance(value, Plain)
     plain = value.value if isinstance(value, Plain) else check_value(value)
-    writer = _Writer(put)
+    writer = _Writer(put, fixed)
     twig = writer.twig(None, plain, last)
     if isinstance(twig.item, Ext):
         return bytes(twig.item.data), twig
@@ -100,12 +107,15 @@ def write_tree(value: Value | Plain, put: PutChunk, last: Twig | None = None) ->
 
 
 class _Writer:
-    def __init__(self, put: PutChunk) -> None:
+    def __init__(self, put: PutChunk, fixed: bool) -> None:
         self._put = put
+        self._fixed = fixed  # whether the containers cannot change either
 
     def twig(self, key: str | None, value: Value, old: Twig | None) -> Twig:
         """What stands for the value: `old` itself when that was the same."""
         kind = type(value)
+        if old is not None and old.text is value:
+            return old
         if kind is str or kind is bytes:
             if old is not None and type(old.text) is kind and old.text == value:
                 return old
@@ -122,8 +132,13 @@ class _Writer:
         """A twig of something that is no branch."""
         kind = type(value)
         fixed = kind is str or kind is bytes
-        twig.text = value if fixed else _NO_VALUE
+        twig.text = value if fixed or (self._fixed and kind in _CONTAINERS) else _NO_VALUE
         twig.raw = None if fixed else raw
+        twig.copy = None
+        if self._fixed and (kind is dict or kind is list):
+            members = value.values() if kind is dict else value
+            if _SCALARS.issuperset(map(type, members)):
+                twig.copy = value.copy
         item: Any
         chunks: list[bytes] = []
         if len(raw) <= _INLINE:
@@ -144,7 +159,7 @@ class _Writer:
         if size <= _LEAF:  # it has become small; what a first writer of it would do
             return self._fill(Twig(), key, value, _encode(value))
         branch = Branch()
-        branch.text, branch.raw = _NO_VALUE, None
+        branch.text, branch.raw, branch.copy = _NO_VALUE, None, None
         branch.kind, branch.members = kind, members
         branch.runs, run_ids = self._runs("m" if kind is dict else "l", twigs, old)
         root, joints = self._join("M" if kind is dict else "L", run_ids)
@@ -168,7 +183,7 @@ class _Writer:
         for member, last in zip_longest(value, before[: len(value)]):
             if last is None or type(last) is Branch:
                 twig = self.twig(None, member, last)
-            elif not known and _is_same(member, last):
+            elif not known and (last.text is member or _is_same(member, last)):
                 twig = last
             else:
                 # Something was inserted or removed further ahead: the member may have moved.
@@ -213,7 +228,7 @@ class _Writer:
             for chunk in ids:
                 group.append(chunk)
                 # Ids are hashes, so a byte of theirs is as good as a hash of them.
-                if len(group) >= 128 or (len(group) > 1 and not chunk[0] & 31):
+                if len(group) >= 128 or (len(group) > 1 and not chunk[0] & 15):
                     level.append(self.chunk([kind, b"".join(group)]))
                     group = []
             if group:
@@ -254,10 +269,9 @@ def _placed(
 
 
 def _is_same(value: Value, twig: Twig) -> bool:
-    kind = type(value)
-    if kind is str or kind is bytes:
-        return type(twig.text) is kind and twig.text == value
-    return twig.raw == _encode(value)
+    if twig.raw is not None:
+        return twig.raw == _encode(value)
+    return type(twig.text) is type(value) and twig.text == value
 
 
 def _sign_of(twig: Twig) -> object:

@@ -1,0 +1,1 @@
+"""Holdfast inside other programs. Each integration imports its program only when it is used."""

@@ -1,0 +1,72 @@
+"""Subjects: what a thread of LangGraph and its namespaces are called on a store. Pure.
+
+`state/langgraph/<thread>` is a thread, `.../ns/<namespace>` a subgraph in it, and `.../writes`
+behind either has the writes that are pending. Threads and namespaces are called by any text, so
+each is quoted into one segment; a text that is too long is told by its beginning and its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from holdfast.model.subject import Kind, Subject
+
+KIND: Kind = "state"
+_ROOT = "langgraph"
+_EMPTY = "%"  # nothing else is quoted to this
+_CUT = "%="  # begins the hash of a text that was cut; nothing else is quoted to this
+_LONGEST = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One namespace of one thread."""
+
+    thread: str
+    namespace: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        """What its checkpoints are checkpoints of."""
+        return Subject(KIND, self._path)
+
+    @property
+    def writes(self) -> Subject:
+        """What its pending writes are kept under."""
+        return Subject(KIND, f"{self._path}/writes")
+
+    @property
+    def _path(self) -> str:
+        thread = f"{_ROOT}/{_quoted(self.thread)}"
+        return f"{thread}/ns/{_quoted(self.namespace)}" if self.namespace else thread
+
+
+def is_cut(subject: Subject) -> bool:
+    """Whether a subject's name tells only a part of what it stands for."""
+    return _CUT in subject.name
+
+
+def space_of(subject: Subject) -> Space | None:
+    """The namespace that a subject stands for; None for anything else, pending writes too."""
+    match subject.name.split("/"):
+        case [root, thread] if root == _ROOT:
+            return Space(_unquoted(thread))
+        case [root, thread, "ns", namespace] if root == _ROOT:
+            return Space(_unquoted(thread), _unquoted(namespace))
+    return None
+
+
+def _quoted(text: str) -> str:
+    if not text:
+        return _EMPTY
+    segment = quote(text, safe="").replace("~", "%7E").replace(".", "%2E", text in (".", ".."))
+    if len(segment) > _LONGEST:
+        mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        segment = f"{segment[:40].rpartition('%')[0] or segment[:40]}{_CUT}{mark}"
+    return segment
+
+
+def _unquoted(segment: str) -> str:
+    return "" if segment == _EMPTY else unquote(segment)
