@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ import pytest
 from holdfast.store import open_store
 from holdfast.testing.containerd import Node, eventually
 
+Harm = Callable[[Node, Path], None]
 COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
 FILES = (
     "echo new > /etc/new; echo changed > /etc/kept; rm /etc/doomed; rm -r /var/old;"
@@ -269,6 +271,26 @@ def _truncate_and_sign(node: Node, place: Path) -> None:
     _resign(node, place)
 
 
+@pytest.fixture(scope="module")
+def healthy(shared_node: Node) -> Path:
+    """A copy of a good checkpoint of the container `sick`, and of the key that signed it."""
+    shared_node.set_policy("")
+    counting(shared_node, "sick")
+    shared_node.checkpoint("sick")
+    shared_node.remove("sick")
+    copy = shared_node.folder / "healthy"
+    shutil.copytree(shared_node.folder / "checkpoints/default/sick", copy / "sick")
+    shutil.copytree(shared_node.folder / "home", copy / "home")
+    return copy
+
+
+def make_sick(node: Node, healthy: Path, harm: Harm) -> None:
+    for name, place in (("sick", "checkpoints/default/sick"), ("home", "home")):
+        shutil.rmtree(node.folder / place, ignore_errors=True)
+        shutil.copytree(healthy / name, node.folder / place)
+    harm(node, node.checkpoints("sick")[-1])
+
+
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
@@ -279,12 +301,11 @@ def _truncate_and_sign(node: Node, place: Path) -> None:
         (_truncate_and_sign, "was stopped"),  # CRIU itself would spin for ever
     ],
 )
-def test_a_bad_checkpoint_is_refused_in_words(node: Node, harm, words: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_bad_checkpoint_is_refused_in_words(
+    node: Node, healthy: Path, harm: Harm, words: str
+) -> None:
     node.set_policy("restore_seconds = 6")
-    counting(node, "sick")
-    node.checkpoint("sick")
-    node.remove("sick")
-    harm(node, node.checkpoints("sick")[-1])
+    make_sick(node, healthy, harm)
     began = time.monotonic()
     node.run("sick", "sh", "-c", FILES + COUNT)
     assert time.monotonic() - began < 30
@@ -292,22 +313,17 @@ def test_a_bad_checkpoint_is_refused_in_words(node: Node, harm, words: str) -> N
     assert about["restored_from"] is None
     assert words in str(about["cold"])
     assert words in node.log()
-    assert "kept" in node.exec("sick", "ls", "/etc")
     eventually(lambda: count(node, "sick") > 0, "it runs, from the beginning")
-    node.remove("sick")
-    shutil.rmtree(node.folder / "checkpoints/default/sick")
+    assert node.exec("sick", "ls", "/etc").split() == ["kept", "new"]
 
 
-def test_a_policy_may_want_no_cold_start(node: Node) -> None:
+def test_a_policy_may_want_no_cold_start(node: Node, healthy: Path) -> None:
     node.set_policy('on_failure = "fail"')
-    counting(node, "strict")
-    node.checkpoint("strict")
-    node.remove("strict")
-    _flip(node, node.checkpoints("strict")[-1])
-    failed = node.run("strict", "sh", "-c", FILES + COUNT, check=False)
+    make_sick(node, healthy, _flip)
+    failed = node.run("sick", "sh", "-c", FILES + COUNT, check=False)
     assert failed.returncode != 0
     assert "is not what was written" in failed.stderr  # containerd found it in --log
-    node.ctr("container", "rm", "strict", check=False)
+    node.ctr("container", "rm", "sick", check=False)
 
 
 def test_a_changed_container_starts_anew(node: Node) -> None:
