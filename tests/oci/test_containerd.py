@@ -364,6 +364,16 @@ def test_in_a_store(node: Node) -> None:
         names = {part.name for part in opened.show(newest).parts}
         assert {"files/upper", "config", "environment", "report", "memory/pstree.img"} <= names
         assert newest.stored_bytes < first.stored_bytes
+        assert opened.value(newest, "environment")["container"]["args"][0] == "sh"
+    told = subprocess.run(
+        [sys.executable, "-m", "holdfast", "show", "container/default/kept", "--store", str(store)],
+        capture_output=True,
+        text=True,
+        env=node.environ,
+        check=True,
+    ).stdout
+    assert "files/upper" in told
+    assert "not in the layer" in told  # its mounts are in the report
     node.run("kept", "sh", "-c", FILES + COUNT)
     assert count(node, "kept") >= 20
     assert record(node, "kept")["restored_from"] == newest.id

