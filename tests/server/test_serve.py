@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.conftest import HOLDFAST, Starter, add
+from tests.server.conftest import HOLDFAST, Server, Starter, add
+from tests.server.sandbox_client import created
 
 from holdfast import __version__
 from holdfast.store import Store
@@ -121,6 +123,26 @@ def test_a_request_that_never_arrives_whole_does_not_stay_open(half: bytes) -> N
         process.terminate()
         _, errors = process.communicate(timeout=20)
     assert errors == "stopped\n"
+
+
+async def test_a_silent_websocket_stays_open(holdfast_home: Path) -> None:
+    """The time for a request to arrive must not end what grew out of one."""
+    code = (
+        "import sys\nfrom holdfast.cli.main import main\nfrom holdfast.server import listen\n"
+        "listen.REQUEST_SECONDS = 0.5\n"
+        "sys.exit(main(['serve', '--port', '0', '--engine', 'process', '--auth', 'none']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        server = Server(process, process.stdout.readline().split()[-1], None)
+        wire = await created(server)
+        await asyncio.sleep(1.5)
+        assert await wire.run("bash", "echo still here") == "still here\n"
+        await wire.send(action="kill_sandbox")
+        await wire.rest()
+        process.terminate()
 
 
 def test_a_head_without_end_is_refused(start: Starter) -> None:

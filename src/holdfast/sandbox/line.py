@@ -285,14 +285,13 @@ class AgentLine:
             case "granted":
                 process.granted(_count(header["bytes"]))
             case "ended":
-                del self.processes[identity]
                 code, signal = header.get("code"), header.get("signal")
-                process.ended(
-                    Exit(
-                        code=None if code is None else _count(code),
-                        signal=None if signal is None else _count(signal),
-                    )
+                how = Exit(
+                    code=None if code is None else _count(code),
+                    signal=None if signal is None else _count(signal),
                 )
+                del self.processes[identity]
+                process.ended(how)
             case _:
                 raise Corrupt(f"a message of unknown type {kind!r:.50}")
 

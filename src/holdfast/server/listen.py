@@ -70,7 +70,9 @@ class _Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+        if self.transport.get_protocol() is not self:
+            self._arrived()  # it is a WebSocket now, which may be silent for as long as it likes
+        elif self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self._expect()
         else:
             self._arrived()

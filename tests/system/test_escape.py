@@ -1,0 +1,249 @@
+"""Attempts to get out of a sandbox, or to take the server with it. Each must fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import websockets
+from tests.server.conftest import Server, Starter
+from tests.server.sandbox_client import Wire, attach, created
+
+HOST_SECRET = secrets.token_hex(16)
+
+
+@pytest.fixture(scope="module", params=["gvisor", "process"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = str(tmp_path_factory.mktemp("home"))
+    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder, SECRET_OF_HOST=HOST_SECRET)
+    yield starter("--engine", request.param)
+    starter.end()
+
+
+async def ended(wire: Wire) -> None:
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
+
+
+async def test_host_files_stay_unseen(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(HOST_SECRET)
+    os.chmod(tmp_path, 0o755)
+    wire = await created(server)
+    look = f"""
+cat {tmp_path}/secret /etc/shadow /proc/1/root{tmp_path}/secret 2>/dev/null
+ls -A {Path.home()}/.ssh 2>/dev/null; ls -A /home; ls -A /boot /srv 2>/dev/null
+cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -E 'SECRET_OF_HOST|HOLDFAST_'
+grep -r {HOST_SECRET} /root/* /tmp /etc /run /var 2>/dev/null
+cat /etc/hostname
+"""
+    assert await wire.run("bash", look) == "sandbox\n"
+    await ended(wire)
+
+
+async def test_links_lead_nowhere(server: Server, tmp_path: Path) -> None:
+    """A link made inside means a file inside, also to the server that packs and lists files."""
+    (tmp_path / "secret").write_text(HOST_SECRET)
+    wire = await created(server, enable_checkpoint=True)
+    await wire.run("bash", f"ln -s {tmp_path}/secret /root/l; ln -s / /root/top")
+    for path in ("/root/l", "/root/top/../../../.." + str(tmp_path / "secret")):
+        await wire.send(action="files", verb="read", path=path)
+        assert (await wire.next())["event"] == "error"
+    await wire.send(action="snapshot_filesystem", name="links")
+    await wire.until("FILESYSTEM_SNAPSHOT_CREATED")
+    new = await created(server, filesystem_snapshot_name="links")
+    assert HOST_SECRET not in await new.run("bash", "cat /root/l 2>/dev/null; readlink /root/l")
+    await ended(new)
+    await ended(wire)
+
+
+async def test_sandboxes_do_not_see_each_other(server: Server) -> None:
+    one, two = await created(server), await created(server)
+    await one.run("bash", f"echo {HOST_SECRET} > /root/x; echo {HOST_SECRET} > /tmp/x")
+    await one.send(language="python", code="import time\nprint('up', flush=True)\ntime.sleep(100)")
+    await one.until("stdout")
+    seen = await two.run(
+        "bash", "cat /root/x /tmp/x 2>/dev/null; cat /proc/*/cmdline | tr '\\0' ' '"
+    )
+    assert HOST_SECRET not in seen
+    assert "sleep(100)" not in seen
+    async with attach(server, (one.identity[0], two.identity[1])) as thief:
+        assert (await thief.rest())[0] == ["PERMISSION_DENIAL_ERROR", "error"]
+    await ended(one)
+    await ended(two)
+
+
+async def test_tokens_are_nowhere_inside(server: Server) -> None:
+    wire = await created(server)
+    needles = [wire.identity[1], str(server.token)]
+    search = """
+import glob
+needles = input().encode().split()
+paths = [p for q in ("/proc/*/*", "/run/**", "/tmp/**", "/root/*") for p in glob.glob(q)]
+for path in paths:
+    try:
+        with open(path, "rb") as file:
+            if any(needle in file.read(1 << 20) for needle in needles):
+                print(path)
+    except OSError:
+        pass
+"""
+    await wire.send(language="python", code=search)
+    await wire.send(event="stdin", data=" ".join(needles) + "\n")
+    await wire.until("EXECUTION_DONE")
+    assert wire.output() == ""
+    await ended(wire)
+
+
+async def test_tokens_are_kept_as_hashes(server: Server) -> None:
+    wire = await created(server, enable_checkpoint=True)
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    shown = wire.heard[-2]["id"]
+    with server.client(server.token) as client:
+        assert wire.identity[1] not in client.get(f"/v1/checkpoints/{shown}").text
+        assert wire.identity[1] not in client.get("/v1/sandboxes").text
+    await ended(wire)
+
+
+async def test_the_server_is_out_of_reach(server: Server) -> None:
+    wire = await created(server)
+    port = server.address.rpartition(":")[2]
+    code = f"""
+import socket
+for address in ("127.0.0.1", "localhost", "169.254.169.254", "10.0.0.1"):
+    try:
+        socket.create_connection((address, {port}), 1)
+        print("reached", address)
+    except OSError:
+        pass
+"""
+    assert await wire.run("python", code) == ""
+    await ended(wire)
+
+
+async def test_power_is_not_to_be_had(server: Server) -> None:
+    wire = await created(server)
+    tries = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+got = []
+def attempt(name, function, *arguments):
+    try:
+        function(*arguments)
+        got.append(name)
+    except OSError:
+        pass
+attempt("setuid", os.setuid, 0)
+attempt("chroot", os.chroot, "/tmp")
+def disk():
+    os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0))
+    open("/tmp/disk", "rb").read(1)
+attempt("disk", disk)
+attempt("passwd", open, "/etc/passwd", "a")
+attempt("usr", open, "/usr/bin/evil", "w")
+attempt("kill", os.kill, 1, 9)
+attempt("sysrq", open, "/proc/sysrq-trigger", "w")
+attempt("mem", open, "/dev/mem", "rb")
+attempt("kmsg", open, "/dev/kmsg", "rb")
+if libc.mount(b"none", b"/mnt", b"tmpfs", 0, None) == 0: got.append("mount")
+if libc.ptrace(16, 1, 0, 0) == 0: got.append("ptrace")
+if libc.sethostname(b"x", 1) == 0: got.append("hostname")
+print(got)
+"""
+    assert await wire.run("python", tries) == "[]\n"
+    assert "root" not in await wire.run("bash", "su -c id 2>/dev/null; sudo id 2>/dev/null; id -un")
+    await ended(wire)
+
+
+async def test_bombs_go_off_inside(server: Server) -> None:
+    """Forks, memory and files: the server and its other sandboxes go on."""
+    victim = await created(
+        server, limits={"processes": 64, "memory_bytes": 256 << 20, "disk_bytes": 16 << 20}
+    )
+    other = await created(server)
+    await victim.send(
+        language="bash", code="bomb() { bomb | bomb & }; bomb; sleep 2; echo survived"
+    )
+    await asyncio.sleep(1)
+    assert await other.run("bash", "echo fine") == "fine\n"
+    await victim.send(action="kill_process")
+    fresh = await created(server, limits={"memory_bytes": 256 << 20, "disk_bytes": 16 << 20})
+    full = await fresh.run("bash", "head -c 100M /dev/zero > /root/big; echo $?; rm -f /root/big")
+    assert "No space left" in full or "File size limit" in full or "153" in full
+    await fresh.send(language="python", code="x = b'x' * (1 << 30)")
+    with_trouble = []
+    try:
+        while not with_trouble or with_trouble[-1] not in ("EXECUTION_DONE", "error"):
+            message = await fresh.next()
+            with_trouble.append(
+                str(message.get("status", message["event"])).removeprefix("SANDBOX_")
+            )
+    except websockets.ConnectionClosed:
+        pass
+    assert with_trouble
+    assert await other.run("bash", "echo still fine") == "still fine\n"
+    with server.client(server.token) as client:
+        for each in client.get("/v1/sandboxes").json()["sandboxes"]:
+            client.delete(f"/v1/sandboxes/{each['id']}")
+        assert client.get("/status").json()["sandboxes"] == 0
+
+
+async def test_floods_are_bounded(server: Server) -> None:
+    wire = await created(server)
+    await wire.send(language="bash", code="yes | head -c 50000000; echo; echo end")
+    total = 0
+    while (message := await wire.next())["event"] != "exit":
+        total += len(message.get("data", ""))
+    assert total == 50_000_005
+    await wire.until("EXECUTION_DONE")
+    await wire._socket.close()
+    async with attach(server, wire.identity) as back:
+        await back.until("RUNNING")
+        await back.send(language="bash", code="yes | head -c 50000000; sleep 0.3; echo; echo end")
+        await back.until("EXECUTION_RUNNING")
+        # Nobody reads for a while: what does not fit is counted, not kept.
+        await back._socket.close()
+    await asyncio.sleep(4)
+    async with attach(server, wire.identity) as back:
+        await back.until("RUNNING")
+        await back.send(action="reconnect", offset=0)
+        await back.until("EXECUTION_DONE")
+        got = sum(len(each["data"]) for each in back.heard if each["event"] == "stdout")
+        gap = sum(each.get("gap", 0) for each in back.heard)
+        assert got + gap == 50_000_005
+        assert gap > 0
+        await ended(back)
+
+
+async def test_frames_of_every_kind_are_survived(server: Server) -> None:
+    wire = await created(server)
+    for frame in (
+        "x" * (8 << 20) + "x",
+        json.dumps({"action": "files", "verb": "read", "path": "\0"}),
+        json.dumps({"action": "files", "verb": "steal", "path": "/"}),
+        json.dumps({"action": "fork", "count": 10**9}),
+        json.dumps({"action": "rollback", "checkpoint": "../../x"}),
+        json.dumps({"argv": ["a"] * 100_000}),
+        json.dumps({"language": "python", "code": "\ud800"}),
+        '{"language": "bash", "code": "x", "env": {"A": 1}}',
+        '{"a":' * 5000 + "1" + "}" * 5000,
+    ):
+        await wire.send_raw(frame)
+        while (await wire.next())["event"] != "error":
+            pass
+    assert await wire.run("bash", "echo fine") == "fine\n"
+    await wire.send_raw("x" * (10 << 20))
+    assert await wire.rest() == ([], 1009)
+    async with attach(server, wire.identity) as back:
+        await back.until("RUNNING")
+        assert await back.run("bash", "echo alive") == "alive\n"
+        await ended(back)
+    assert httpx.get(f"{server.address}/status").json()["status"] == "ok"
