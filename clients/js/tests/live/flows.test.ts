@@ -1,0 +1,145 @@
+/** The client against a real server, whose address and engine come from the environment. */
+
+import { afterEach, describe, expect, it } from "vitest";
+import { Conflict, Denied, NotFound, Sandbox, Unsupported, UsageError } from "../../src/index.js";
+
+const url = process.env.HOLDFAST_URL ?? "";
+const token = process.env.HOLDFAST_TOKEN ?? "";
+const exact = process.env.HOLDFAST_ENGINE !== "process";
+const made: Sandbox[] = [];
+
+async function create(options = {}): Promise<Sandbox> {
+  const sandbox = await Sandbox.create(url, { token, enableCheckpoint: true, ...options });
+  made.push(sandbox);
+  return sandbox;
+}
+
+async function attach(sandbox: Sandbox): Promise<Sandbox> {
+  const again = await Sandbox.attach(url, sandbox.sandboxId, sandbox.sandboxToken, { token });
+  made.push(again);
+  return again;
+}
+
+async function output(sandbox: Sandbox, code: string): Promise<string> {
+  return (await sandbox.exec("bash", code)).stdout.readAll();
+}
+
+afterEach(async () => {
+  for (const sandbox of made.splice(0)) {
+    if (sandbox.state === "running" || sandbox.state === "executing") await sandbox.kill();
+  }
+});
+
+describe("a real server", () => {
+  it("runs code, programs and several things at once", async () => {
+    const sandbox = await create();
+    const python = await sandbox.exec("python", "import sys\nprint(input())\nsys.exit(3)");
+    python.writeToStdin("wörd\n");
+    expect(await python.stdout.readAll()).toBe("wörd\n");
+    expect((await python.wait()).code).toBe(3);
+
+    const beside = await sandbox.exec(["sh", "-c", "echo $A; pwd; cat"], {
+      env: { A: "from env" },
+      cwd: "/tmp",
+      background: true,
+    });
+    expect(await output(sandbox, "echo front")).toBe("front\n");
+    beside.closeStdin();
+    expect(await beside.stdout.readAll()).toBe("from env\n/tmp\n");
+
+    const binary = await sandbox.exec(["printf", "\\377\\000"], { binary: true });
+    expect([...(await binary.stdout.readBytes())]).toEqual([0xff, 0]);
+  });
+
+  it("kills what does not end, and refuses what it does not know", async () => {
+    const sandbox = await create();
+    const sleeping = await sandbox.exec("bash", "sleep 600 & sleep 600");
+    await expect(sandbox.exec("bash", "true")).rejects.toThrow(Conflict);
+    await sleeping.kill();
+    expect((await sleeping.wait()).signal).toBe(9);
+    await expect(sandbox.exec("cobol", "x")).rejects.toThrow(Unsupported);
+    await expect(sandbox.exec(["/no/such/program"], { background: true })).rejects.toMatchObject({
+      kind: expect.any(String),
+    });
+  });
+
+  it("has files", async () => {
+    const sandbox = await create();
+    await sandbox.files.mkdir("/root/d");
+    await sandbox.files.write("/root/d/x", new Uint8Array([0, 255]));
+    expect([...(await sandbox.files.read("/root/d/x"))]).toEqual([0, 255]);
+    expect((await sandbox.files.list("/root/d")).map((entry) => entry.name)).toEqual(["x"]);
+    await sandbox.files.remove("/root/d");
+    await expect(sandbox.files.read("/root/d/x")).rejects.toThrow(NotFound);
+  });
+
+  it("freezes and brings back", async () => {
+    const sandbox = await create();
+    await output(sandbox, "echo kept > /root/kept");
+    const checkpoint = await sandbox.checkpoint({ reason: "before lunch" });
+    expect(checkpoint.id).toMatch(/^[0-9a-f-]{36}$/);
+    expect(sandbox.state).toBe("checkpointed");
+    await expect(sandbox.exec("bash", "true")).rejects.toThrow(UsageError);
+
+    const again = await attach(sandbox);
+    expect(await output(again, "cat /root/kept")).toBe("kept\n");
+    const [left, right] = await again.fork({ count: 2 });
+    if (left === undefined || right === undefined) throw new Error("two forks were asked for");
+    made.push(left, right);
+    await output(left, "echo left > /root/kept");
+    expect(await output(right, "cat /root/kept")).toBe("kept\n");
+
+    await again.checkpoint({ leaveRunning: true });
+    await output(again, "echo changed > /root/kept");
+    await again.rollback({ to: checkpoint.id ?? "" });
+    expect(await output(again, "cat /root/kept")).toBe("kept\n");
+    await again.snapshotFilesystem("js-base");
+    const based = await create({ filesystemSnapshotName: "js-base" });
+    expect(await output(based, "cat /root/kept")).toBe("kept\n");
+  });
+
+  it("refuses a checkpoint in the middle of an execution, which goes on", async () => {
+    const sandbox = await create();
+    const slow = await sandbox.exec("bash", "sleep 1; echo done");
+    await expect(sandbox.checkpoint()).rejects.toThrow(Conflict);
+    expect(await slow.stdout.readAll()).toBe("done\n");
+    expect(sandbox.state).toBe("running");
+  });
+
+  it.runIf(exact)("keeps processes alive across a checkpoint", async () => {
+    const sandbox = await create();
+    const code = "n=0; while true; do n=$((n+1)); echo $n > /tmp/n; sleep 0.05; done";
+    await sandbox.exec("bash", code, { background: true });
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await sandbox.checkpoint({ duringExecution: true });
+    const again = await attach(sandbox);
+    const before = Number(await output(again, "cat /tmp/n"));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(Number(await output(again, "cat /tmp/n"))).toBeGreaterThan(before);
+    expect(before).toBeGreaterThan(0);
+  });
+
+  it("lets nobody in without the right tokens", async () => {
+    const sandbox = await create();
+    await expect(Sandbox.create(url, { token: "wrong" })).rejects.toMatchObject({
+      kind: "connection",
+    });
+    sandbox.detach();
+    await expect(Sandbox.attach(url, sandbox.sandboxId, "wrong", { token })).rejects.toThrow(
+      Denied,
+    );
+    await expect(Sandbox.attach(url, "0".repeat(32), "x", { token })).rejects.toThrow(NotFound);
+    const again = await attach(sandbox);
+    expect(await output(again, "echo alive")).toBe("alive\n");
+  });
+
+  it("is left by await using, and can be found again", async () => {
+    let kept: Sandbox;
+    {
+      await using leaving = await create();
+      kept = leaving;
+    }
+    expect(kept.state).toBe("detached");
+    expect((await attach(kept)).state).toBe("running");
+  });
+});
