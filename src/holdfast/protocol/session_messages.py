@@ -97,6 +97,15 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     stage: str | None = None
     save_to_disk: bool = True
     max_item_bytes: int | None = None
+    beside: bool = False
+    timeout: float | None = None
+
+
+class CapturingMessage(Message, frozen=True, kw_only=True):
+    """A copy of the worker makes the capture; its messages come through the file sent along."""
+
+    request_id: int
+    pause_ms: float = 0.0
 
 
 class PartMessage(Message, frozen=True, kw_only=True):
@@ -227,6 +236,7 @@ HostMessage = (
 )
 WorkerMessage = (
     ReadyMessage
+    | CapturingMessage
     | InputMessage
     | ResultMessage
     | PartMessage

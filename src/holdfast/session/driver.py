@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, UsageError
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import (
+    CapturingMessage,
     CheckpointMessage,
     CompletedMessage,
     CompleteMessage,
@@ -27,6 +28,7 @@ from holdfast.protocol.session_messages import (
     WorkerMessage,
 )
 from holdfast.session import checks, work
+from holdfast.session.arriving import Arriving
 from holdfast.session.execution import Execution
 from holdfast.session.limits import CpuWatch, Limits
 from holdfast.session.output import Early
@@ -290,8 +292,8 @@ class Driver:
         save_to_disk: bool,
         max_item_bytes: int | None,
         timeout: float | None = WORK_TIMEOUT,
-    ) -> Captured:
-        """The parts of a checkpoint. Raises CaptureFailed."""
+    ) -> Captured | Arriving:
+        """The parts of a checkpoint, or what brings them. Raises CaptureFailed."""
         worker = self._asked()
         message = CheckpointMessage(
             request_id=self._request(),
@@ -299,12 +301,16 @@ class Driver:
             stage=stage,
             save_to_disk=save_to_disk,
             max_item_bytes=max_item_bytes,
+            beside=True,
+            timeout=timeout,
         )
         conversation = work.capture(worker, message)
         made = await self._within(worker, message.request_id, "capture", timeout, conversation)
         if made is None:
             self._told = True
             raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
+        if isinstance(made, CapturingMessage):
+            return Arriving(worker.take_file(), made, timeout)
         return made
 
     async def restore(

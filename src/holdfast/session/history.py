@@ -14,6 +14,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.session import checkpoints, checks
+from holdfast.session.arriving import Arriving
 from holdfast.session.checkpoints import Reference, SessionCheckpoint
 from holdfast.session.line import Line
 from holdfast.session.work import Captured
@@ -78,9 +79,10 @@ class History:
     # -- making --------------------------------------------------------------------------
 
     def save(
-        self, captured: Captured, *, reason: str, stage: str | None, save_to_disk: bool
+        self, captured: Captured | Arriving, *, reason: str, stage: str | None, save_to_disk: bool
     ) -> SessionCheckpoint:
         """Commit a capture; a small one stays in memory when it was not to go to disk."""
+        captured = captured.all()
         # Counted here: what a worker says about itself is not relied upon.
         on_disk = save_to_disk or sum(map(len, captured.parts.values())) > IN_MEMORY
         if on_disk:
@@ -102,8 +104,9 @@ class History:
             self.tidy()
         return made
 
-    def save_as(self, other: Subject, captured: Captured, reason: str) -> Checkpoint:
+    def save_as(self, other: Subject, captured: Captured | Arriving, reason: str) -> Checkpoint:
         """Commit a capture as the first checkpoint of another session. Raises Conflict."""
+        captured = captured.all()
         made = checkpoints.write(
             self.store,
             other,

@@ -13,6 +13,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
+from holdfast.session.arriving import Arriving
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
 from holdfast.session.driver import Driver
@@ -110,7 +111,7 @@ class Keeper:
 
     async def _capture(
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
-    ) -> Captured:
+    ) -> Captured | Arriving:
         limit = self._settings.max_item_bytes
         return await self._driver.capture(reason, stage, save_to_disk, limit, timeout)
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from holdfast.model.errors import CaptureFailed, Corrupt
 from holdfast.protocol.session_messages import (
     Message,
     ResultMessage,
@@ -29,6 +30,7 @@ from holdfast.session.link import Link
 from holdfast.session.output import Pipe
 
 _ID = struct.Struct("=Q")
+_FILES = 2  # that may wait to be taken
 _LINGER = 2.0  # how long a process may live on without its control socket
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of <linux/posix-timers.h>: what all threads have used
 
@@ -61,7 +63,7 @@ class WorkerProcess:
         self.on_end: Callable[[], None] = lambda: None
         self._pipes = (Pipe("stdout", self._deliver), Pipe("stderr", self._deliver))
         near, self._theirs = socket.socketpair()
-        self._link = Link(near, self._accept, self._without_control)
+        self._link = Link(near, self._accept, self._without_control, takes_files=True)
         page = os.memfd_create("holdfast-interrupt", os.MFD_CLOEXEC)
         os.ftruncate(page, _ID.size)
         self._page_fd = page
@@ -134,6 +136,12 @@ class WorkerProcess:
         """Wait until little waits to be sent, or the worker has ended."""
         await self._link.drained()
 
+    def take_file(self) -> int:
+        """The file that came with a message; whoever takes it closes it. Raises CaptureFailed."""
+        if not self._link.files:
+            raise CaptureFailed("the worker sent no file with its capture")
+        return self._link.files.popleft()
+
     async def receive(self) -> WorkerMessage | None:
         """The next message, or None when the worker has ended."""
         if self._ended.is_set() and self._messages.empty():
@@ -182,6 +190,8 @@ class WorkerProcess:
 
     def _accept(self, payload: bytes) -> None:
         message = decode_worker(payload)
+        if len(self._link.files) > _FILES:
+            raise Corrupt("more files than anybody asked for")
         if isinstance(message, ResultMessage):
             # Everything the cell wrote is in the pipes by now, and comes before its result.
             for pipe in self._pipes:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
+    CapturingMessage,
     CheckpointCreatedMessage,
     CheckpointMessage,
     CompleteMessage,
@@ -35,6 +36,10 @@ class Captured(NamedTuple):
 
     parts: dict[str, bytes]
     created: CheckpointCreatedMessage
+
+    def all(self) -> Captured:
+        """It is all there."""
+        return self
 
 
 class Work:
@@ -87,14 +92,21 @@ class Work:
             task.cancel()
 
 
-async def capture(worker: WorkerProcess, asked: CheckpointMessage) -> Captured | None:
-    """The parts of a checkpoint; None when the worker ended over it. Raises CaptureFailed."""
+async def capture(
+    worker: WorkerProcess, asked: CheckpointMessage
+) -> Captured | CapturingMessage | None:
+    """The parts of a checkpoint; None when the worker ended over it. Raises CaptureFailed.
+
+    When a copy of the worker makes them, the message that says so.
+    """
     worker.send(asked)
     parts: dict[str, bytearray] = {}
     while True:
         message = await _reply(worker, asked.request_id, CaptureFailed)
         if message is None:
             return None
+        if isinstance(message, CapturingMessage):
+            return message
         if isinstance(message, PartMessage):
             parts.setdefault(message.name, bytearray()).extend(message.data)
         elif isinstance(message, CheckpointCreatedMessage):

@@ -71,7 +71,7 @@ class Capture:
             self._found.objects,
             kept,
             limit,
-            secret_texts(namespace),
+            known=secret_texts(namespace),
         )
         self._kept = Kept(cells)
         self._large: dict[int, str] = {}  # large containers by id, and their labels
@@ -83,8 +83,9 @@ class Capture:
         self._items: dict[str, ItemReport] = {}
         self._tiers: set[str] = set()
 
-    def run(self, environment: layout.Environment) -> Captured:
-        """Make the records and the report."""
+    def run(self, environment: layout.Environment, apart: bool = False) -> Captured:
+        """Make the records and the report; `apart` in a copy of the process."""
+        self._around.apart = apart
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle would run finalizers of the user's objects
         try:

@@ -42,10 +42,12 @@ class Channel:
                 self._arrived.extend(self._decoder.feed(data))
         return decode_host(self._arrived.popleft())
 
-    def send(self, message: Message) -> None:
-        """Write one message as a whole."""
+    def send(self, message: Message, file: int | None = None) -> None:
+        """Write one message as a whole; a file may travel with it."""
         with self._interrupts.shielded():
-            self._control.sendall(frame(message))
+            data = frame(message)
+            sent = 0 if file is None else socket.send_fds(self._control, [data], [file])
+            self._control.sendall(data[sent:])
 
     def send_part(self, request_id: int, name: str, data: bytes | memoryview) -> None:
         """Write a part of a checkpoint, in pieces."""

@@ -6,6 +6,16 @@ keeps records the same; an object that took over the address of another may take
 
 from __future__ import annotations
 
+import msgspec
+
+
+class LabelState(msgspec.Struct, array_like=True):
+    """Labels as they travel between two processes with the same addresses."""
+
+    objects: list[tuple[int, str]]
+    memory: list[tuple[int, int, str]]
+    count: int
+
 
 class Labels:
     """Gives out labels, and knows those of the last capture."""
@@ -46,6 +56,18 @@ class Labels:
     def adopt_memory(self, address: int, size: int, label: str) -> None:
         self._memory[address, size] = label
         self._seen(label)
+
+    def state(self) -> LabelState:
+        """All labels of the last capture."""
+        objects = list(self._objects.items())
+        memory = [(address, size, label) for (address, size), label in self._memory.items()]
+        return LabelState(objects, memory, self._count)
+
+    def take(self, state: LabelState) -> None:
+        """The labels of a capture that a copy of this process made: addresses are the same."""
+        self._objects = dict(state.objects)
+        self._memory = {(address, size): label for address, size, label in state.memory}
+        self._count = max(self._count, state.count)
 
     def clear(self) -> None:
         """Forget everything, before a restore."""

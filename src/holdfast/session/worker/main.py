@@ -9,10 +9,12 @@ import signal
 import socket
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.protocol.session_messages import (
+    CapturingMessage,
     CheckpointCreatedMessage,
     CheckpointMessage,
     CompletedMessage,
@@ -26,12 +28,17 @@ from holdfast.protocol.session_messages import (
     RestoreMessage,
     ShutdownMessage,
 )
+from holdfast.session import layout
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.runner import describe, flush
+from holdfast.session.worker.snapshot import Snapshots
 from holdfast.session.worker.workspace import Workspace
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.capture import Capture
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,6 +55,7 @@ class Worker:
         self._channel = Channel(control, self._interrupts)
         self._console = Console(self._channel)
         self._labels = Labels()
+        self._snapshots = Snapshots(self._labels)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -90,6 +98,7 @@ class Worker:
         from holdfast.session.worker.capture import Capture  # with cloudpickle: 10 ms
 
         started = time.perf_counter()
+        beside = message.beside and self._snapshots.wanted()
         try:
             with self._interrupts.working(message.request_id):
                 capture = Capture(
@@ -100,12 +109,18 @@ class Worker:
                     message.max_item_bytes,
                     self._labels,
                 )
-                captured = capture.run(self._workspace.environment())
+                environment = self._workspace.environment()
+                if not beside:
+                    captured = capture.run(environment)
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
             return
         self._end_if_forked()
+        if beside:
+            self._capture_beside(capture, environment, message, started)
+            return
         pause = time.perf_counter() - started
+        self._snapshots.took(pause)
         for name, data in captured.parts.items():
             self._channel.send_part(message.request_id, name, data)
         self._channel.send(
@@ -117,6 +132,25 @@ class Worker:
                 pause_ms=pause * 1000,
             )
         )
+
+    def _capture_beside(
+        self,
+        capture: Capture,
+        environment: layout.Environment,
+        message: CheckpointMessage,
+        started: float,
+    ) -> None:
+        """Leave the capture to a copy of this process, and go on."""
+        try:
+            read = self._snapshots.begin(capture, environment, message)
+        except OSError as error:  # no memory or no process for a copy
+            self._fail(message.request_id, error)
+            return
+        pause = time.perf_counter() - started
+        self._channel.send(
+            CapturingMessage(request_id=message.request_id, pause_ms=pause * 1000), read
+        )
+        os.close(read)
 
     def _restore(self, message: RestoreMessage) -> None:
         parts = self._channel.receive_parts(message.parts)

@@ -111,6 +111,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._around = around
         self._families: dict[type, Reduce | None] = around.families
         self.namespace = around.namespace
+        self.apart = around.apart
         self.hidden: dict[int, str] = {}
         self.found = Findings()
 

@@ -21,6 +21,7 @@ class Surroundings:
     objects: Mapping[str, object]  # the other way round
     kept: Labels
     limit: int | None = None
+    apart: bool = False  # whether this is a copy of the session's process
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     families: dict[type, Reduce | None] = field(default_factory=dict)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory

@@ -17,6 +17,10 @@ class Recorder(Protocol):
     def namespace(self) -> dict[str, object]:
         """The session's globals."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether this is a copy of the session's process: nothing may reach the outside."""
+
     def plain(self, obj: object) -> Reduction:
         """The object's own way of being pickled; a hole when it has none."""
 

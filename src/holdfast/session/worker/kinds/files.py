@@ -104,14 +104,25 @@ def _file(recorder: Recorder, obj: Any) -> Reduction:
         return recorder.hole(obj, f"{path} is not there any more")
     if (there.st_dev, there.st_ino) != (found.st_dev, found.st_ino):
         return recorder.hole(obj, f"{path} is another file by now")
+    if raw.mode != "rb" and recorder.apart:
+        _catch(raw, found)
     if raw.mode != "rb":
         obj.flush()
-        found = os.fstat(raw.fileno())
+        found = os.fstat(raw.fileno()) if not recorder.apart else found
     if text is not None:
         recorder.note("opened again, with newline=None")  # which it was opened with is not told
     known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     position = obj.tell()
     return reopen, (path, raw.mode, position, known, form, text)
+
+
+def _catch(raw: io.FileIO, found: os.stat_result) -> None:
+    """What is still to be written goes nowhere: the session itself will write it."""
+    start = found.st_size if "a" in raw.mode else raw.tell()
+    memory = os.memfd_create("holdfast-file")
+    os.lseek(memory, start, os.SEEK_SET)
+    os.dup2(memory, raw.fileno())
+    os.close(memory)
 
 
 def _taken_apart(obj: Any) -> tuple[str, Any, io.FileIO | None]:

@@ -1,0 +1,98 @@
+"""Captures in a copy of the worker: the session goes on, and the checkpoint is of the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import CaptureFailed
+from holdfast.session import Session
+
+SLOW = (
+    "import time\n"
+    "class Slow:\n"
+    "    seconds = 0.1\n"
+    "    def __reduce__(self):\n"
+    "        time.sleep(Slow.seconds)\n"
+    "        return Slow, ()\n"
+    "slow = Slow()\nx = 1\nrows = [1]\nalso = [rows]"
+)
+
+
+async def run(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+@pytest.fixture
+async def slow(make) -> Session:
+    """A session whose captures take long enough to be worth a copy."""
+    session: Session = await make("slow")
+    await run(session, SLOW)
+    first = await session.checkpoint()
+    assert first.pause_ms > 90
+    return session
+
+
+async def test_the_session_goes_on_while_it_is_captured(slow: Session) -> None:
+    await run(slow, "Slow.seconds = 3.0")
+    started = time.perf_counter()
+    task = asyncio.create_task(slow.checkpoint())
+    await asyncio.sleep(0)
+    assert await run(slow, "x = 2\nrows.append(2)\nx") == 2
+    assert time.perf_counter() - started < 2.5
+    assert not task.done()
+    cp = await task
+    assert cp.pause_ms < 2500
+    assert cp.report["x"].outcome == "exact"
+    await slow.restore(cp)
+    assert await run(slow, "[x, rows, also[0] is rows]") == [1, [1], True]
+
+
+async def test_labels_come_back_from_the_copy(slow: Session, store) -> None:
+    made = [await slow.checkpoint() for _ in range(2)]
+    await run(slow, "y = 1")
+    made.append(await slow.checkpoint())
+    parts = [store.read(cp.id, "namespace/small") for cp in made]
+    assert parts[0] == parts[1]
+    assert made[2].report["y"].outcome == "exact"
+
+
+async def test_a_copy_that_dies_or_never_ends(slow: Session, store) -> None:
+    before = store.head("session/slow")
+    await run(
+        slow, "import os, signal\nclass Bomb:\n    def __reduce__(self): os._exit(3)\nb = Bomb()"
+    )
+    with pytest.raises(CaptureFailed, match="ended before"):
+        await slow.checkpoint()
+    await run(slow, "del b\nSlow.seconds = 60")
+    with pytest.raises(CaptureFailed, match="longer than"):
+        await slow.checkpoint(timeout=1.0)
+    assert store.head("session/slow").id == before.id
+    await run(slow, "Slow.seconds = 0.1")
+    assert (await slow.checkpoint()).report["x"].outcome == "exact"
+
+
+async def test_a_copy_writes_nothing_to_open_files(slow: Session, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    await run(slow, f"log = open({str(path)!r}, 'w')\n_ = log.write('one')")
+    cp = await slow.checkpoint()
+    await run(slow, "_ = log.write(' two')\nlog.flush()")
+    assert path.read_text() == "one two"
+    await slow.restore(cp)
+    await run(slow, "_ = log.write(' 2'); log.flush()")
+    assert path.read_text() == "one 2wo"
+
+
+async def test_threads_are_captured_in_place(slow: Session) -> None:
+    await run(slow, "import threading\ne = threading.Event()\n"
+              "t = threading.Thread(target=e.wait, daemon=True)\nt.start()")  # fmt: skip
+    cp = await slow.checkpoint()
+    assert cp.pause_ms > 90
+    assert cp.report["t"].outcome == "placeholder"
+    await run(slow, "e.set()\nt.join()\nSlow.seconds = 3.0")
+    assert (await slow.checkpoint()).pause_ms < 2500
