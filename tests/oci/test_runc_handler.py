@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from holdfast.model.errors import UsageError
 from holdfast.oci import RuncHandler
 from holdfast.oci.state import ContainerState, Record
+from holdfast.testing.containerd import TRAMPOLINE
 
 
 @pytest.fixture
@@ -61,3 +65,60 @@ def test_a_container_of_the_same_name_begins_anew(environ: dict[str, str]) -> No
     again.unstarted = False
     assert not state.unstarted
     assert again.record == state.record
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--root /r/ns pause tc",
+        "--root /r/ns/ pause tc",
+        "--root=/r/ns pause tc",
+        "-root /r/ns pause tc",
+        "--root /r//ns pause tc",
+        "--root /r/./ns pause tc",
+        "--root /r/other/../ns pause tc",
+        "--log-format json --root /r/ns --log start pause -- tc",
+        "--systemd-cgroup --debug=true --root=/r/ns/ resume tc",
+    ],
+)
+def test_the_trampoline_finds_the_container(environ: dict[str, str], line: str) -> None:
+    """Only Holdfast takes pausing a container that runc does not know for done."""
+    waiting(environ)
+    full = {**os.environ, **environ, "HOLDFAST_PYTHON": sys.executable}
+    assert subprocess.run([TRAMPOLINE, *line.split()], env=full, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--root /r/ns pause other",
+        "--root /r/ns2 pause tc",
+        "--root /r pause ns/tc",
+        "pause tc",
+        "--root /r/ns start --unknown tc",
+    ],
+)
+def test_the_trampoline_takes_no_other_container_for_it(environ: dict[str, str], line: str) -> None:
+    waiting(environ)
+    full = {**os.environ, **environ, "HOLDFAST_PYTHON": sys.executable}
+    done = subprocess.run([TRAMPOLINE, *line.split()], env=full, capture_output=True, check=False)
+    assert done.returncode != 0
+
+
+def test_where_no_state_can_be_written_runc_goes_on(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "run").touch()  # a file in the place of the folder
+    (tmp_path / "config.json").write_text('{"process": {"env": ["HOLDFAST_CHECKPOINT=1"]}}')
+    full = {
+        **os.environ,
+        **environ,
+        "HOLDFAST_PYTHON": sys.executable,
+        "HOLDFAST_RUNC": "/bin/echo",
+    }
+    words = ["--root", str(tmp_path / "r"), "create", "--bundle", str(tmp_path), "tc"]
+    done = subprocess.run(
+        [TRAMPOLINE, *words], env=full, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == words
+    assert "cannot be written" in (tmp_path / "runc.log").read_text()

@@ -117,6 +117,8 @@ class RuncHandler:
 
     def _prepare(self) -> Action:
         """Find the facts, mend what an earlier command left half done, and decide."""
+        if os.geteuid() != 0:
+            return "pass"  # a rootless container: neither its layer nor CRIU are in our reach
         if self._opt_in.trouble is not None:
             self.journal.write("error", f"not ours: {self._opt_in.trouble}")
         marked = bool(self.container_id) and self.state.marked
@@ -150,7 +152,11 @@ class RuncHandler:
         return actions[action]()
 
     def _create(self) -> int:
-        record = self._mark()
+        try:
+            record = self._mark()
+        except OSError as error:  # without state it cannot be ours, but it can be a container
+            self._warn(f"not ours: its state cannot be written: {error}")
+            self._pass(self.args.argv)
         if record.mode == "shared" and self.policy.shared_workdir and record.base_path:
             subject = record.subject.partition("/")[2]
             work = Path(record.base_path, subject, "work")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
 from holdfast.runtime import engines
 from holdfast.runtime.trial import clear
@@ -35,7 +36,7 @@ class Bundle:
         self.root = folder / "runc"
         self.bundle = folder / "bundle"
         self._mount()
-        (self.bundle / "config.json").write_text(json.dumps(_config(args, env, folder.name)))
+        (self.bundle / "config.json").write_text(json.dumps(_config(args, env)))
 
     def set_policy(self, text: str) -> None:
         """Write the policy; the bundle's own paths are added."""
@@ -112,7 +113,7 @@ class Bundle:
         subprocess.run(words, check=True)
 
 
-def _config(args: Sequence[str], env: Sequence[str], name: str) -> dict[str, object]:
+def _config(args: Sequence[str], env: Sequence[str]) -> dict[str, object]:
     return {
         "ociVersion": "1.0.2",
         "process": {
@@ -126,7 +127,7 @@ def _config(args: Sequence[str], env: Sequence[str], name: str) -> dict[str, obj
         "root": {"path": "rootfs"},
         "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
         "linux": {
-            "cgroupsPath": f"/holdfast-test/{name}",
+            "cgroupsPath": f"/holdfast-test-{uuid4().hex}",
             "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")],
         },
     }
