@@ -62,7 +62,10 @@ def test_what_lives_is_moved_out_of_what_is_mostly_dead(store: Store, place, noi
         second = draft.commit()
     store.delete(first)
     assert used(place) > 6 * MB
-    report = store.prune()
+    told: list[tuple[int, int]] = []
+    report = store.prune(progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] > 1.1 * MB
     assert report.reclaimed_bytes > 4.9 * MB
     assert used(place) < 1.5 * MB
     with open_store(place) as again:

@@ -77,6 +77,7 @@ def command(
     While the log is damaged nothing is removed: what cannot be read may have been a pin, or have
     named bytes that now seem to belong to nobody.
     """
+    from holdfast.cli.progress import bar
     from holdfast.server import shapes
     from holdfast.store import retention
 
@@ -100,7 +101,14 @@ def command(
         only = find_subject(store, subject) if subject else None
         if by is not None:
             _check_scores(store, only, by)
-        report = store.prune(keep=keep, subject=only, dry_run=dry_run, accept_loss=accept_loss)
+        with bar("moving what stays", quiet=invocation.json or dry_run) as progress:
+            report = store.prune(
+                keep=keep,
+                subject=only,
+                dry_run=dry_run,
+                accept_loss=accept_loss,
+                progress=progress,
+            )
     invocation.show(shapes.pruning(report), lambda: _page(report, stored=max_bytes is not None))
 
 

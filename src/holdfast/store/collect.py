@@ -8,7 +8,7 @@ left that began before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,6 +37,8 @@ from holdfast.store.log.entries import (
 )
 from holdfast.store.log.frames import Signed, signed_message
 from holdfast.store.parts.contents import part_chunks
+
+Progress = Callable[[int, int], None]
 
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
 _LONG_LOG = 4 * 1024 * 1024  # a log longer than this is folded in any case
@@ -101,10 +103,12 @@ def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
     )
 
 
-def execute(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
+def execute(
+    ledger: Ledger, decided: PrunePlan, doubts: Doubts, progress: Progress | None = None
+) -> PruneReport:
     """Free what is dead, move what is alive out of what is mostly dead, fold the log. What the
     doubts are about is given up: whoever does not want that has asked them before."""
-    collector = _Collector(ledger, doubts)
+    collector = _Collector(ledger, doubts, progress)
     # What is dead goes first, so that a full disk has room for what is moved.
     collector.condemn_dead()
     reclaimed, _ = collector.delete()
@@ -120,9 +124,10 @@ def execute(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
 
 
 class _Collector:
-    def __init__(self, ledger: Ledger, doubts: Doubts) -> None:
+    def __init__(self, ledger: Ledger, doubts: Doubts, progress: Progress | None = None) -> None:
         self._ledger = ledger
         self._doubts = doubts
+        self._progress = progress
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
         self._abandoned: set[bytes] = set()  # packs of which nobody but their dead writers knew
         self.rewritten_bytes = 0
@@ -250,16 +255,24 @@ class _Collector:
         writer = PackWriter(ledger.backend, nonce, ledger.cipher)
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
+        # What cannot be read for certain stays where it is.
+        live = {
+            volume: [row for row in ledger.library.rows(volume) if row[0] in wanted]
+            for volume in volumes
+            if volume not in unclear
+        }
+        total = sum(place.stored for rows in live.values() for _, place in rows)
+        done = 0
         try:
-            for volume in volumes:
-                rows = [row for row in ledger.library.rows(volume) if row[0] in wanted]
-                # What cannot be read for certain stays where it is.
-                if volume in unclear or not rows:
-                    continue
+            for volume, rows in live.items():
                 for chunk, place in rows:
                     if chunk not in homes:
                         homes[chunk] = self._copy(writer, chunk, place)
-                moves[volume] = {homes[chunk] for chunk, _ in rows}
+                    done += place.stored
+                    if self._progress is not None:
+                        self._progress(done, total)
+                if rows:
+                    moves[volume] = {homes[chunk] for chunk, _ in rows}
             writer.finish()
         finally:
             writer.discard()

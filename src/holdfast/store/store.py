@@ -529,11 +529,13 @@ class Store:
         *,
         dry_run: bool = False,
         accept_loss: bool = False,
+        progress: Progress | None = None,
     ) -> collect.PruneReport:
         """Apply a retention policy to each subject, then give back the space nothing needs.
 
         Raises Corrupt when the log is damaged: what cannot be read may have been a pin, or have
         named what now seems to be dead. `accept_loss` gives that up and folds the damage away.
+        `progress` is told of the bytes that are moved out of what is mostly dead.
         """
         only = None if subject is None else str(_subject(subject))
         policy = keep or retention.DEFAULT
@@ -553,7 +555,7 @@ class Store:
 
         if plan.removed:
             self._ledger.append(build)
-        return collect.execute(self._ledger, plan, found)
+        return collect.execute(self._ledger, plan, found, progress)
 
     def _drop(self, doomed: set[bytes], fences: Mapping[str, int]) -> None:
         def build(now: Catalogue) -> tuple[Entry, bytes]:
