@@ -83,6 +83,22 @@ def test_a_revived_container_may_be_killed_before_its_start(bundle: Bundle) -> N
     assert len(checkpoints(bundle)) == 1
 
 
+def test_whatever_the_caller_left_of_streams_and_signals(bundle: Bundle) -> None:
+    """Closed descriptors, and children that nobody is told about."""
+    careless = ["sh", "-c", 'trap "" CHLD; exec "$@" <&- >&- 2>&-', "sh"]
+    bundle.runc("create", prefix=careless)
+    bundle.runc("start", prefix=careless)
+    eventually(lambda: bundle.count() > 0, "it counts")
+    bundle.runc("checkpoint", prefix=careless)
+    assert bundle.status() == "stopped"
+    bundle.runc("delete", prefix=careless)
+    bundle.renew()
+    bundle.runc("create", prefix=careless)
+    bundle.runc("start", prefix=careless)
+    goes_on(bundle)
+    assert len(checkpoints(bundle)) == 1
+
+
 def test_a_layer_that_was_not_clean_is_put_back_when_the_restore_fails(bundle: Bundle) -> None:
     start(bundle)
     bundle.runc("checkpoint")

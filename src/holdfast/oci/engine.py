@@ -126,6 +126,17 @@ class Runc:
         return _first_line(run((str(found.program), "--version"), seconds=STEP_SECONDS))
 
 
+def be_a_parent() -> None:
+    """See to it that children can be waited for and that none of our files becomes their stream,
+    whatever the caller left us with."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, every exit code would read as 0
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:  # closed: the next file that is opened would take its place
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def _watch(process: subprocess.Popen[bytes], limits: Limits) -> str | None:
     """Wait for the end; None, or the limit that was reached."""
     end = time.monotonic() + limits.seconds

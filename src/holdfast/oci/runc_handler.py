@@ -23,7 +23,7 @@ from holdfast.oci.command import RuncCommand
 from holdfast.oci.config_handler import Config, OptIn, opt_in, read_config
 from holdfast.oci.container import Container
 from holdfast.oci.decision import Action, Facts, asks_to_end, decide
-from holdfast.oci.engine import Runc
+from holdfast.oci.engine import Runc, be_a_parent
 from holdfast.oci.guard import interrupt, unfinished
 from holdfast.oci.journal import Journal, tell_engine
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
@@ -139,6 +139,7 @@ class RuncHandler:
     # -- acting
 
     def _act(self, action: Action) -> int:
+        be_a_parent()
         actions: dict[Action, Callable[[], int]] = {
             "create": self._create,
             "checkpoint": self._move_images,
