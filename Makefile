@@ -63,6 +63,7 @@ bench: ## the benchmarks, with the peers side by side
 	$(BIN)/python benchmarks/store.py $(ARGS)
 	$(BIN)/python benchmarks/state.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
+	$(BIN)/python benchmarks/sandbox.py $(ARGS)
 
 lock: ## write the lock files anew; UPGRADE=1 takes newer versions
 	@scripts/lock

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
@@ -30,6 +31,7 @@ from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import Client, Frozen, LiveSandbox
 from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.recent import Recent
 from holdfast.sandbox.roots import Root
 from holdfast.store import Store
 from holdfast.store.leases import Lease
@@ -60,6 +62,7 @@ class Fleet:
         self.settings = settings
         self.folder = folder
         self.live: dict[str, LiveSandbox] = {}
+        self._recent = Recent(folder / "recent")
         self.freezer = Freezer(store, engine)
         self._workshop = Workshop(engine, folder / "boxes")
         self._root: Root = roots.default(folder / "root")
@@ -268,6 +271,13 @@ class Fleet:
             self._restoring.discard(identity)
 
     async def _revive(self, identity: str, token: str, kept: Kept) -> LiveSandbox:
+        recent = self._recent.take(kept.checkpoint)
+        if recent is not None:
+            try:
+                fill = partial(keeping.unpack_files, recent.files)
+                return await self._thawed(identity, token, kept, fill, recent.image)
+            finally:
+                await asyncio.to_thread(recent.discard)
         image = self.folder / "images" / secrets.token_hex(8)
         try:
             if kept.memory:
@@ -325,9 +335,9 @@ class Fleet:
                 checkpoint = await self.freezer.save(sandbox, frozen, reason)
             except BaseException:
                 await sandbox.thaw()
-                raise
-            finally:
                 await asyncio.to_thread(frozen.discard)
+                raise
+            await asyncio.to_thread(self._recent.keep, checkpoint.id, frozen)
             pause = (time.perf_counter() - began) * 1000
             await self._delete(sandbox, tell)
             return Captured(checkpoint, pause)

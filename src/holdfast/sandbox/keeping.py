@@ -168,6 +168,12 @@ def fetch_files(store: Store, checkpoint: str, into: Path) -> None:
         upper.unpack(stream, into)
 
 
+def unpack_files(files: Path, into: Path) -> None:
+    """The same from a packed layer on this machine."""
+    with open(files, "rb") as stream:
+        upper.unpack(stream, into)
+
+
 def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
     """Write the engine's images; every byte is verified on the way."""
     image.mkdir(parents=True)
