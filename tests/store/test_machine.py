@@ -12,11 +12,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from obstore.store import MemoryStore
 
 from holdfast.model.errors import Conflict, NotFound
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
+from holdfast.store.backends.objects.backend import ObjectBackend
+from holdfast.store.backends.objects.bucket import Bucket
+from holdfast.store.backends.objects.cache import Cache
 from holdfast.store.keys import Key, Keyring
 from holdfast.store.retention import Last, Tagged
 from holdfast.store.store import Store
@@ -297,6 +301,31 @@ class LocalMachine(StoreMachine):
             shutil.rmtree(self.folder)
 
 
+class ObjectMachine(StoreMachine):
+    """In a bucket, with bundles that are written and merged all the time, and a small cache."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-machine-"))
+        self.bucket = MemoryStore()
+        super().__init__()
+
+    def open(self) -> Backend:
+        return ObjectBackend(
+            "s3://bucket",
+            lambda: Bucket(self.bucket),
+            lambda store_id: Cache(self.folder / store_id, 500_000),
+            bundle=3,
+            linger=0,
+        )
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+            assert Bucket(self.bucket).listed("holds") == []
+        finally:
+            shutil.rmtree(self.folder)
+
+
 LENGTH = settings(
     max_examples=150,
     stateful_step_count=30,
@@ -308,6 +337,8 @@ TestMemory = MemoryMachine.TestCase
 TestMemory.settings = LENGTH
 TestLocal = LocalMachine.TestCase
 TestLocal.settings = LENGTH
+TestObjects = ObjectMachine.TestCase
+TestObjects.settings = settings(LENGTH, max_examples=40)
 
 
 @pytest.mark.soak
@@ -317,4 +348,9 @@ class TestMemoryForLong(MemoryMachine.TestCase):
 
 @pytest.mark.soak
 class TestLocalForLong(LocalMachine.TestCase):
+    settings = settings(LENGTH, max_examples=400, stateful_step_count=60)
+
+
+@pytest.mark.soak
+class TestObjectsForLong(ObjectMachine.TestCase):
     settings = settings(LENGTH, max_examples=400, stateful_step_count=60)

@@ -147,6 +147,21 @@ def test_a_damaged_cache_is_mended(machines: Machines, noise) -> None:
         assert again.verify(deep=True).ok
 
 
+def test_verifying_looks_at_the_bucket_and_not_at_the_cache(machines: Machines, noise) -> None:
+    machine = next(machines)
+    with machine.open() as store:
+        large, small = save(store, noise(5 * MB)), save(store, b"small " * 100, "state/y")
+        bucket = Bucket(connect(Address.parse(machine.url), machine.environ))
+        (pack,) = bucket.listed("packs")
+        for key in (pack.key, layout.entry_key(small.sequence)):
+            data = bytearray(bucket.get(key) or b"")
+            data[-5 if "log" in key else len(data) // 2] ^= 1
+            bucket.put(key, bytes(data))
+        assert store.read(large, "part") == noise(5 * MB)  # here it is still good
+        problems = store.verify(deep=True).problems
+        assert {one for problem in problems for one in problem.affects} == {large.id, small.id}
+
+
 def step(data: np.ndarray, number: int) -> np.ndarray:
     """The same with 1% of its pages changed, here and there."""
     changed = data.copy()

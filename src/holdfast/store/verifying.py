@@ -29,6 +29,7 @@ class _Inspection:
     def __init__(self, ledger: Ledger, deep: bool, progress: Progress | None) -> None:
         self._ledger = ledger
         self._deep = deep
+        self._volumes = ledger.backend.originals() if deep else ledger.backend
         self._progress = progress
         self._problems: list[Problem] = []
         self._notes: list[str] = []
@@ -101,11 +102,10 @@ class _Inspection:
                 self._look_at_chunk(now, chunk, place)
 
     def _look_at_pack(self, now: Catalogue, volume: VolumeInfo) -> None:
-        backend = self._ledger.backend
         where = f"packs/{volume.name.hex()}.pack"
         try:
-            check_head(backend.read(volume.name, 0, BLOCK), volume.name)
-            rows = read_table(backend, volume.name, volume.size, self._ledger.cipher)
+            check_head(self._volumes.read(volume.name, 0, BLOCK), volume.name)
+            rows = read_table(self._volumes, volume.name, volume.size, self._ledger.cipher)
         except NotFound:
             raise
         except HoldfastError as error:
@@ -124,7 +124,7 @@ class _Inspection:
         table = volume.size - BLOCK - table_size(rows, self._ledger.cipher)
         ends = [(p.offset, p.offset + p.stored) for p in sorted(places, key=lambda p: p.offset)]
         for start, end in [*ends, (table, table)]:
-            if start > at and any(self._ledger.backend.read(volume.name, at, start - at)):
+            if start > at and any(self._volumes.read(volume.name, at, start - at)):
                 where = f"packs/{volume.name.hex()}.pack"
                 self._problem(where, f"bytes {at} to {start} should be zero and are not")
             at = max(at, end)
@@ -138,7 +138,7 @@ class _Inspection:
             f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"
         )
         try:
-            stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
+            stored = self._volumes.read(place.volume, place.offset, place.stored)
             if chunk_id(self._ledger.library.decode(place, stored)) != chunk:
                 raise Corrupt("does not match its checksum")
             if check is not None and stored_check(place.codec, stored) != check:

@@ -102,7 +102,15 @@ class PackFile(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Volumes(Protocol):
+    """Bytes of packs and log segments."""
+
+    def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        """Exactly these bytes; NotFound when the volume is gone, Corrupt when it is too short."""
+        ...
+
+
+class Backend(Volumes, Protocol):
     """Where a store lives."""
 
     @property
@@ -160,8 +168,8 @@ class Backend(Protocol):
 
     def create_pack(self, name: bytes) -> PackFile: ...
 
-    def read(self, volume: bytes, offset: int, size: int) -> bytes:
-        """Exactly these bytes; NotFound when the volume is gone, Corrupt when it is too short."""
+    def originals(self) -> Volumes:
+        """The volumes themselves, not copies of them that are nearer: for verifying."""
         ...
 
     def pack_size(self, volume: bytes) -> int | None:

@@ -24,7 +24,7 @@ from holdfast.model.errors import (
     from_os_error,
 )
 from holdfast.store.backends import beats, holds, marker, mounts, reserve
-from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
+from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.reserve import Reserve
@@ -203,6 +203,9 @@ class LocalBackend:
         finally:
             os.close(fd)
         return data
+
+    def originals(self) -> Volumes:
+        return self
 
     def pack_size(self, volume: bytes) -> int | None:
         with _Saying("looking at a pack"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backends.contract import Behind, Pulse, Tail, VolumeInfo
+from holdfast.store.backends.contract import Behind, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 _SEGMENT = 64 * 1024 * 1024
@@ -173,6 +173,9 @@ class MemoryBackend:
         if len(found) != size:
             raise Corrupt(f"volume {volume.hex()} ends before byte {offset + size}")
         return found
+
+    def originals(self) -> Volumes:
+        return self
 
     def pack_size(self, volume: bytes) -> int | None:
         with self._lock:

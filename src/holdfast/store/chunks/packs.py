@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
 from holdfast.store.arrays import np
-from holdfast.store.backends.contract import Backend, PackFile
+from holdfast.store.backends.contract import Backend, PackFile, Volumes
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
 from holdfast.store.cipher import PLAIN, Cipher
@@ -70,12 +70,12 @@ def table_size(rows: int, cipher: Cipher) -> int:
     return rows * BLOCK + cipher.overhead
 
 
-def read_table(backend: Backend, name: bytes, size: int, cipher: Cipher = PLAIN) -> Rows:
+def read_table(volumes: Volumes, name: bytes, size: int, cipher: Cipher = PLAIN) -> Rows:
     """The rows of a pack, sorted by id; raises Corrupt, naming the pack."""
     where = f"{name.hex()}.pack"
     if size < 2 * BLOCK:
         raise Corrupt("the pack is too short", where=where)
-    foot = backend.read(name, size - BLOCK, BLOCK)
+    foot = volumes.read(name, size - BLOCK, BLOCK)
     magic, at, count, checksum = _FOOT.unpack(foot)
     if magic == (_TABLE_MAGIC if cipher.seals else _SEALED_MAGIC):
         what = "not encrypted, in a store that is" if cipher.seals else "encrypted"
@@ -83,7 +83,7 @@ def read_table(backend: Backend, name: bytes, size: int, cipher: Cipher = PLAIN)
     length = table_size(count, cipher)
     if magic != (_SEALED_MAGIC if cipher.seals else _TABLE_MAGIC) or at + length + BLOCK != size:
         raise Corrupt("the pack's table is damaged", where=where)
-    table = backend.read(name, at, length)
+    table = volumes.read(name, at, length)
     if blake3(table + foot[:48]).digest()[:16] != checksum:
         raise Corrupt("the pack's table does not match its checksum", where=where)
     return np.frombuffer(cipher.open(table, b"table" + name), dtype=_ROW)

@@ -67,6 +67,31 @@ class ObjectPack:
         self._fd = -1
 
 
+class Originals:
+    """The volumes in the bucket. The last object is kept, since its neighbours are asked for."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._key = ""
+        self._data = b""
+
+    def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        first = layout.segment_first(volume)
+        key = layout.pack_key(volume)
+        if first is not None:
+            seq, offset = layout.place_in_segment(first, offset)
+            key = layout.entry_key(seq)
+        if key != self._key:
+            data = self._bucket.get(key)
+            if data is None or data == layout.TRIMMED:
+                raise NotFound(f"{key} is not in this store")
+            self._key, self._data = key, data
+        found = self._data[offset : offset + size]
+        if len(found) != size:
+            raise Corrupt(f"{key} ends before byte {offset + size}", where=key)
+        return found
+
+
 class ObjectBeat:
     """A sign of life as an object that its owner writes over."""
 
@@ -186,6 +211,9 @@ class ObjectBackend:
 
     def create_pack(self, name: bytes) -> ObjectPack:
         return ObjectPack(self, name)
+
+    def originals(self) -> Originals:
+        return Originals(self.bucket)
 
     def pack_size(self, volume: bytes) -> int | None:
         if layout.segment_first(volume) is not None:

@@ -103,14 +103,14 @@ class ObjectLog:
         kept = [frame for frame in there if frame.origin in needed]
         staying = {frame.seq for frame in kept}
         going = [frame for frame in there if frame.seq not in staying]
+        # In this order: who takes over from a trimmer that died finds the rest in the old bundles.
+        freed = sum(self._bucket.many(self._replace, (frame.seq for frame in going)))
         old = [fold for fold in folds if fold.last <= covered and fold != snapshot]
         if going:
-            # First, so that nobody ever has to look for them one by one.
             self._publish(FoldName.new(1, covered), kept)
         else:
             old = [fold for fold in old if fold.is_snapshot]
         self._forget(old)
-        freed = sum(self._bucket.many(self._replace, (frame.seq for frame in going)))
         self._begun = False
         self._sizes = {}
         self._measure([*kept, *(f for f in self._loose if f.seq > covered)])
@@ -171,22 +171,31 @@ class ObjectLog:
         snapshot, fetched = self._fetch_folds(damage)
         base = snapshot.last if snapshot else 0
         said = fetched[snapshot.key] if snapshot else []
-        old = {frame.seq: frame for bundle in self._bundles for frame in fetched[bundle.key]}
+        found = self._joined(fetched)
         self._seq, self._segment, self._loose, self._sizes = self._bundled, None, [], {}
-        self._measure(old.values())
-        if old and (last := max(old)) == self._seq:
-            self._segment = layout.segment_first(old[last].origin)
+        self._measure(found)
+        if found and found[-1].seq == self._seq:
+            self._segment = layout.segment_first(found[-1].origin)
         self._begun = True
         tail = self._follow(through=base)
-        found = [*(old[seq] for seq in sorted(old)), *tail.frames]
-        newer = [frame for frame in found if frame.seq > base]
+        found += tail.frames
+        newer = [frame for frame in found if frame.seq > base] if base else found
         # Bodies are still there where nothing was trimmed; others may refer to those that the
         # snapshot left out, too.
-        bodies = {f.seq: f for f in found if f.seq <= base and f.body_size}
+        bodies = {f.seq: f for f in found if f.seq <= base and f.body_size} if base else {}
         frames = [bodies.pop(frame.seq, frame) for frame in said] + newer
         self._seq = max(self._seq, base)
         damage += tail.damage
         return Tail(frames, reset or bool(snapshot), base, list(bodies.values()), damage)
+
+    def _joined(self, fetched: dict[str, list[Frame]]) -> list[Frame]:
+        """The frames of the bundles that were read, in order, each once."""
+        found: list[Frame] = []
+        for bundle in self._bundles:
+            frames, end = fetched[bundle.key], found[-1].seq if found else 0
+            overlaps = bool(frames) and frames[0].seq <= end
+            found += [frame for frame in frames if frame.seq > end] if overlaps else frames
+        return found
 
     def _fetch_folds(self, damage: list[Damage]) -> tuple[FoldName | None, dict[str, list[Frame]]]:
         """The newest snapshot and the bundles to begin with; does without those that are damaged,
