@@ -34,6 +34,8 @@ def test_with_its_key_it_is_a_store_like_any(run: Run, vault: str) -> None:
     assert run("show", "state/x", "--part", "part", "--store", vault).out == "content"
     assert run("verify", "--deep", "--store", vault).code == 0
     assert "encrypted store at" in run("init", vault).out
+    exported = run("export", "state/x", f"{vault}.holdfast", "--store", vault)
+    assert "the file is not" in exported.err
 
 
 def test_without_it_nothing_is_told(

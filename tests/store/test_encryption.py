@@ -20,7 +20,7 @@ from holdfast.store.chunks.chunk import chunk_id
 from holdfast.store.cipher import AesCipher
 from holdfast.store.keys import load_keyring
 from holdfast.store.retention import Last
-from holdfast.store.slots import new_key_file
+from holdfast.store.slots import Secret, new_key_file
 
 Save = Callable[..., Checkpoint]
 Look = Callable[[Path], dict[str, bytes]]
@@ -72,6 +72,21 @@ def test_no_known_word_is_in_any_file(store: Store, place: Path, look: Look) -> 
             assert word not in data, (name, word)
         if name != "holdfast.json":
             assert not any(word in data for word in forbidden[-3:]), name
+
+
+def test_nor_in_any_object_of_a_bucket(on_s3: str, holdfast_home: Path, look: Look) -> None:
+    """Nor in what this machine keeps of it."""
+    with open_store(on_s3, encrypt=True, secret=Secret("file", bytes(32))) as store:
+        checkpoint = fill(store)
+        store.prune(Last(1))
+        assert store.verify(deep=True).ok
+        bucket = store._ledger.backend.bucket  # type: ignore[attr-defined]
+        kept = {one.key: bucket.get(one.key) for one in bucket.listed("")}
+        kept |= look(holdfast_home / "cache")
+    assert len(kept) > 10
+    for name, data in kept.items():
+        for word in (*(word.encode() for word in WORDS), bytes.fromhex(checkpoint.digest)):
+            assert word not in data, (name, word)
 
 
 def test_everything_else_is_as_in_any_store(store: Store, place: Path) -> None:

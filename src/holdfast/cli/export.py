@@ -51,6 +51,8 @@ def command(
             )
         except Conflict as error:
             raise Conflict(str(error), hint="name another file, or say --force") from None
+        if store.encrypted:
+            invocation.tell("note: the store is encrypted, and the file is not")
     if piped:
         invocation.tell(_sentence(report, "stdout"))
     else:
