@@ -3,16 +3,13 @@ single free block it can be recorded that something is to go. It holds nothing."
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 NAME = "reserve"
 SIZE = 64 * 1024  # an entry that drops thousands of checkpoints, and the ones after it
-
-# Whoever may not write, or has no room, goes on without a reserve.
-_TOLERATED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)
 
 
 class Reserve:
@@ -23,14 +20,12 @@ class Reserve:
         self._tmp = root / "tmp"
 
     def keep(self) -> None:
-        """See to it that there is one."""
-        if self._path.exists():
-            return
-        try:
-            self._make()
-        except OSError as error:
-            if error.errno not in _TOLERATED:
-                raise
+        """See to it that there is one, where that can be."""
+        if not self._path.exists():
+            # Without room, permission or a file system that allocates, one goes on without it. A
+            # disk that is broken is noticed by whoever writes something that matters.
+            with suppress(OSError):
+                self._make()
 
     def release(self) -> bool:
         """Give the space to whoever writes next; False when there was none."""
