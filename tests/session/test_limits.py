@@ -256,6 +256,10 @@ async def test_a_memory_limit_is_an_error_of_the_cell(make) -> None:
     assert result.error is not None
     assert result.error.type == "MemoryError"
     assert await value(session, "del rows\nlen(fits)") == 50 << 20
+    result = await session.execute("rows = []\nwhile True: rows.append([object()])")
+    assert result.error is not None
+    assert result.error.type == "MemoryError"
+    assert await value(session, "del rows\nlen(fits)") == 50 << 20
 
 
 async def test_a_capture_may_use_more_than_the_limit(make) -> None:

@@ -41,6 +41,7 @@ class ExecuteMessage(Message, frozen=True, kw_only=True):
 
     execution_id: int
     code: str
+    memory_limit: int | None = None  # bytes that the process may write to while it runs
 
 
 class OutputMessage(Message, frozen=True, kw_only=True):

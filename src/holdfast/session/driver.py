@@ -224,8 +224,8 @@ class Driver:
                 execution.lost(self._early.dropped)
             for stream, text in self._early.take():
                 execution.output(stream, text)
-            self._limits.hold(worker)
-            worker.send(ExecuteMessage(execution_id=execution.id, code=code))
+            limit = self._limits.memory
+            worker.send(ExecuteMessage(execution_id=execution.id, code=code, memory_limit=limit))
             await self._answered(worker, execution, timeout, answer)
         finally:
             self._execution = None
@@ -368,7 +368,6 @@ class Driver:
             conversation.close()
             raise this.cancelled()
         self._work = this
-        self._limits.lift(worker)
         try:
             return await this.within(conversation, timeout, GRACE, self.hint)
         finally:

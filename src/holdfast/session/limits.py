@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 from dataclasses import dataclass
 
 from holdfast.model.errors import BadInput
@@ -40,16 +39,6 @@ class Limits:
             raise BadInput(f"cpu_limit is {limits.cpu:g}, not more than 0 seconds")
         return limits
 
-    def hold(self, worker: WorkerProcess) -> None:
-        """From now on the worker's allocations beyond the limit fail with a MemoryError."""
-        if self.memory is not None:
-            _set_data(worker, self.memory)
-
-    def lift(self, worker: WorkerProcess) -> None:
-        """A capture or a restore needs memory of its own, which is not the user's doing."""
-        if self.memory is not None:
-            _set_data(worker, None)
-
 
 class CpuWatch:
     """How much of its CPU time a cell has left."""
@@ -73,16 +62,3 @@ class CpuWatch:
             return None
         left = self._end - self._worker.cpu_seconds
         return max(left / (os.cpu_count() or 1), 0.005)
-
-
-def _set_data(worker: WorkerProcess, limit: int | None) -> None:
-    # What can be written to counts (RLIMIT_DATA): mapped libraries and files do not. Only the
-    # soft limit moves, so that it can be lifted again without privileges.
-    try:
-        _, hard = resource.prlimit(worker.pid, resource.RLIMIT_DATA)
-        soft = hard if limit is None else limit
-        if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
-            soft = hard
-        resource.prlimit(worker.pid, resource.RLIMIT_DATA, (soft, hard))
-    except ProcessLookupError:
-        return  # it has ended, which is told elsewhere

@@ -86,7 +86,7 @@ class Worker:
         self._console.execution_id = message.execution_id
         try:
             with self._interrupts.running(message.execution_id):
-                result = self._runner.run(message.execution_id, message.code)
+                result = self._runner.run(message.execution_id, message.code, message.memory_limit)
         finally:
             self._console.execution_id = 0
         flush()

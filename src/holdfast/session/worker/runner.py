@@ -17,6 +17,7 @@ from holdfast.session.worker import interrupts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.memory import Limited
 
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
 
@@ -33,14 +34,16 @@ class Runner:
         self.count = 0
         self.flags = 0  # `from __future__ import ...` holds for the cells after it, as at a prompt
 
-    def run(self, execution_id: int, code: str) -> ResultMessage:
+    def run(self, execution_id: int, code: str, memory_limit: int | None = None) -> ResultMessage:
         """Run a cell. Whatever it raises is in the result."""
         self.count += 1
         started = time.perf_counter()
         shown: dict[str, object] = {}
         error: ErrorMessage | None = None
         try:
-            shown = show(self._evaluate(self.count, dedented(code)))
+            with Limited(memory_limit):
+                value = self._evaluate(self.count, dedented(code))
+            shown = show(value)
         except BaseException as raised:  # noqa: BLE001  # SystemExit and interrupts end only the cell
             error = describe(raised, self._cells)
         return ResultMessage(
