@@ -506,6 +506,26 @@ async def test_what_cannot_be_read_back_is_not_called_exact(session: Session) ->
     assert await run(session, "also[0] is rows") is True
 
 
+async def test_a_file_that_changed_costs_only_itself(session: Session, tmp_path) -> None:
+    path = tmp_path / "data"
+    path.write_text("one\ntwo\n")
+    await run(session, f"held = {{'file': open({str(path)!r}), 'rows': [1]}}\n"
+              "_ = held['file'].readline()")  # fmt: skip
+    cp = await session.checkpoint()
+    assert cp.report["held"].outcome == "rebuilt"
+    report = await session.restore(cp)
+    assert report["held"].outcome == "rebuilt"
+    assert await run(session, "held['file'].readline()") == "two\n"
+    path.write_text("another\n")
+    report = await session.restore(cp)
+    assert report["held"].outcome == "placeholder"
+    assert "has changed since" in report["held"].reason
+    assert await run(session, "held['rows']") == [1]
+    path.unlink()
+    assert (await session.restore(cp))["held"].outcome == "placeholder"
+    assert await run(session, "held['rows']") == [1]
+
+
 async def test_views_stay_views(session: Session) -> None:
     await round_trip(
         session,

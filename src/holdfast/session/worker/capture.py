@@ -16,11 +16,13 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
 from holdfast.session.worker import inventory, randomness, segments, tiers, units
+from holdfast.session.worker.account import accounts
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
+from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.pickler import Attempt, pickle_record
@@ -29,7 +31,7 @@ from holdfast.session.worker.plain import containers
 from holdfast.session.worker.pool import Pool
 from holdfast.session.worker.proof import Living, failures
 from holdfast.session.worker.reasons import reason_of, secret_texts
-from holdfast.session.worker.runner import clean, type_name
+from holdfast.session.worker.runner import type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
 from holdfast.session.worker.surroundings import Surroundings
@@ -80,7 +82,7 @@ class Capture:
         self._named = {id(namespace): layout.GLOBALS, id(builtins.__dict__): layout.BUILTINS}
         self._failed: dict[str, str] = {}  # labels of those that cannot be kept, and why
         self._records: list[Record] = []
-        self._items: dict[str, ItemReport] = {}
+        self._items = Items()
         self._tiers: set[str] = set()
 
     def run(self, environment: layout.Environment, apart: bool = False) -> Captured:
@@ -99,9 +101,7 @@ class Capture:
             cells=self._kept.cells(), definitions=definitions, imports=self._found.imports
         )
         order = {name: index for index, name in enumerate(self._namespace)}
-        items = tuple(
-            sorted(self._items.values(), key=lambda item: order.get(item.name, len(order)))
-        )
+        items = tuple(sorted(self._items.all(), key=lambda item: order.get(item.name, len(order))))
         environment = msgspec.structs.replace(environment, serialization_method=method)
         parts: dict[str, bytes | memoryview] = {
             "environment": layout.encode(environment),
@@ -117,7 +117,7 @@ class Capture:
 
     def _capture(self) -> None:
         for skipped in self._found.skipped:
-            self._items[skipped.name] = skipped
+            self._items.add(skipped)
         self._imports()
         simple, others = self._told_apart(self._units())
         others += self._segments(others)
@@ -132,7 +132,7 @@ class Capture:
             names = ", ".join(sorted({*changed.get("set", ()), *changed.get("delete", ())}))
             reason = f"import {entry.module}" + (f"; changed since: {names}" if names else "")
             for name in entry.names:
-                self._item(name, "rebuilt", "source", reason)
+                self._items.put(name, "rebuilt", "source", reason)
 
     def _units(self) -> list[Unit]:
         """Everything that becomes a record, but for what needs no pickle at all."""
@@ -270,45 +270,11 @@ class Capture:
         self._tiers.add("cloudpickle")
         places = {place for each in taken for place in each.found.places}
         redacted = {place: self._kept.place(place) for place in sorted(places)}
-        pieces: dict[str, list[Taken]] = {}
-        for each in taken:
-            if each.unit.kind == SEGMENT:
-                pieces.setdefault(each.unit.name, []).append(each)
-        for each in taken:
-            unit = each.unit
-            if each.attempt is None and unit.kind == NAME and not apart:
-                self._item(unit.name, "exact", "cloudpickle", "", len(each.data))
-                continue
-            if unit.kind == SEGMENT:
-                continue
-            # By itself each member shows what is its own and not its neighbour's.
-            whole = [each, *_within(each, pieces)]
-            reasons = [apart.get(unit.member, "")]
-            holes: dict[str, None] = {}
-            waiting = True  # for nothing but what is missing here
-            for part in whole:
-                found = part.found
-                reasons += found.notes
-                reasons += [f"left out a secret: {name}" for name in found.secrets]
-                reasons += [redacted[place] for place in sorted(found.places)]
-                holes |= {f"{hole.type_name}: {hole.reason}": None for hole in found.holes}
-                waiting = waiting and all(hole.revives for hole in found.holes)
-            reasons = [reason for reason in dict.fromkeys(reasons) if reason]
-            if holes:
-                first = layout.MISSING if waiting else "holds what cannot be saved: "
-                reasons.insert(0, first + "; ".join(list(holes)[:3]))
+        for unit, outcome, reasons, size in accounts(taken, apart, redacted, self._around.buffers):
             if unit.kind == DEFINITION:
                 self._found.notes.setdefault(unit.name, []).extend(reasons)
             elif unit.kind == NAME:
-                outcome = "placeholder" if holes else "rebuilt" if reasons else "exact"
-                size = sum(len(part.data) for part in whole) + self._beside(whole)
-                self._item(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
-
-    def _beside(self, whole: list[Taken]) -> int:
-        """Bytes of the memory that a variable keeps beside its records."""
-        labels = {label for part in whole for label in part.found.used}
-        buffers = self._around.buffers
-        return sum(units.memory(buffers[label]).nbytes for label in labels if label in buffers)
+                self._items.put(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
 
     def _lower(self, unit: Unit, reason: str) -> None:
         if unit.kind == SEGMENT:
@@ -318,7 +284,7 @@ class Capture:
             self._found.notes.setdefault(unit.name, []).append(f"only its source is kept: {reason}")
             return
         if unit.kind != NAME:
-            self._item(unit.member, "skipped", "", reason)
+            self._items.put(unit.member, "skipped", "", reason)
             return
         try:
             record = tiers.lower_tier(unit.member, unit.value, reason, self._around.limit)
@@ -337,7 +303,7 @@ class Capture:
         self._records.append(record)
         self._tiers.add(record.tier)
         outcome = "placeholder" if record.tier == "placeholder" else "rebuilt"
-        self._item(unit.name, outcome, record.tier, record.reason, len(record.data))
+        self._items.put(unit.name, outcome, record.tier, record.reason, len(record.data))
 
     def _placeholder(self, name: str, value: Placeholder) -> None:
         kind, reason, data, hidden = describe(value)
@@ -349,14 +315,14 @@ class Capture:
         )
         self._records.append(record)
         self._tiers.add("placeholder")
-        self._item(name, "placeholder", "placeholder", reason, len(data))
+        self._items.put(name, "placeholder", "placeholder", reason, len(data))
 
     def _secret(self, name: str) -> None:
         record = Record(
             members=(NAME + name,), tier="secret", type_name="str", reason="looks like a secret"
         )
         self._records.append(record)
-        self._item(name, "skipped", "secret", "looks like a secret; give it again on restore")
+        self._items.put(name, "skipped", "secret", "looks like a secret; give it again on restore")
 
     def _definitions(self) -> tuple[Definition, ...]:
         definitions: list[Definition] = []
@@ -366,32 +332,6 @@ class Capture:
             lost = definition.label in self._found.lost
             for name in definition.names:
                 reason = "; ".join([_LOST if lost else "from its source", *notes])
-                self._item(name, "placeholder" if lost else "rebuilt", "source", reason)
+                self._items.put(name, "placeholder" if lost else "rebuilt", "source", reason)
             definitions.append(definition)
         return tuple(definitions)
-
-    def _item(
-        self, name: str, outcome: str, tier: str, reason: str = "", size_bytes: int = 0
-    ) -> None:
-        self._items[name] = ItemReport(
-            name=name,
-            outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
-            reason=clean(reason) if reason else "",
-            tier=tier,
-            size_bytes=size_bytes,
-        )
-
-
-def _within(whole: Taken, pieces: Mapping[str, list[Taken]]) -> list[Taken]:
-    """The segments of a unit's large containers, and of those inside them."""
-    found: list[Taken] = []
-    labels, waiting = set(), list(whole.found.used)
-    while waiting:
-        label = waiting.pop()
-        if label in labels:
-            continue
-        labels.add(label)
-        for piece in pieces.get(label, ()):
-            found.append(piece)
-            waiting += piece.found.used
-    return found

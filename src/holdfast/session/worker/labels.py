@@ -32,6 +32,10 @@ class Labels:
         self._last_objects, self._objects = self._objects, {}
         self._last_memory, self._memory = self._memory, {}
 
+    def back(self) -> None:
+        """Another process makes the capture: this one still has the labels of the last."""
+        self._objects, self._memory = self._last_objects, self._last_memory
+
     def shared(self, identity: int) -> str:
         """The label of the object with this id."""
         label = self._objects.get(identity)

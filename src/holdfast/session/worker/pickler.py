@@ -10,22 +10,22 @@ import functools
 import pickle
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from holdfast.session.worker import kinds, rebuild
-from holdfast.session.worker.codes import Place
+from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.contract import Reduce, Reduction
 from holdfast.session.worker.missing import Missing, again, named
+from holdfast.session.worker.output import Output, TooLarge
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.reasons import message_line, secret_texts
 from holdfast.session.worker.runner import type_module, type_name
-from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value, suspect
+from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value
 from holdfast.session.worker.sharing import Memo
 from holdfast.session.worker.surroundings import Surroundings
 
@@ -35,71 +35,6 @@ _LIBRARIES = {
     "torch",
 }  # fmt: skip
 LARGE = 1 << 20  # a buffer of this size leaves the record
-
-
-class Hole(NamedTuple):
-    """A node that could not be saved."""
-
-    identity: int
-    type_name: str
-    reason: str
-    revives: bool = False  # where the library is that was missing
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a pickler met in a record."""
-
-    holes: list[Hole] = field(default_factory=list)
-    places: set[Place] = field(default_factory=set)
-    references: set[int] = field(default_factory=set)
-    secrets: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    buffers: list[str] = field(default_factory=list)  # in the order in which the pickle takes them
-    used: dict[str, None] = field(default_factory=dict)  # labels of what it needs beside it
-    portable: bool = True
-    flat: bool = False  # whether it is a deep structure that was laid flat
-    unsure: bool = False  # whether reading it back runs code that may refuse
-
-
-class TooLarge(Exception):
-    """The item is larger than the limit for one item."""
-
-
-class Output:
-    """Takes a pickle as it grows: frames, and large payloads as the objects that they are."""
-
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
-        self._size = 0
-        self._pieces: list[bytes] = []
-        # An array's memory is not text; looking for secrets in gigabytes of it takes seconds.
-        self.raw: dict[int, bytes] = {}
-        self.alarming = False  # whether the pickler itself has seen what may be a secret
-
-    def write(self, data: Any, /) -> int:
-        size = len(data) if type(data) is bytes else memoryview(data).nbytes
-        self.grow(size)
-        self._pieces.append(data if type(data) is bytes else bytes(data))
-        return size
-
-    def grow(self, size: int) -> None:
-        """Count bytes before they are copied. Raises TooLarge."""
-        self.check(self._size + size)
-        self._size += size
-
-    def check(self, size: int) -> None:
-        if self.limit is not None and size > self.limit:
-            raise TooLarge(f"larger than the limit of {self.limit} bytes for one item")
-
-    def data(self) -> bytes:
-        return b"".join(self._pieces)
-
-    def suspect(self) -> bool:
-        """Whether there may be a secret in it."""
-        return self.alarming or any(
-            suspect(piece) for piece in self._pieces if id(piece) not in self.raw
-        )
 
 
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -25,6 +25,7 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Site
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds.arrays import location
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.missing import missing_class
@@ -32,7 +33,6 @@ from holdfast.session.worker.objects import Objects, own_records
 from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.remake import Remake
-from holdfast.session.worker.runner import clean
 from holdfast.session.worker.secrets import SHORTEST
 from holdfast.session.worker.states import set_class
 from holdfast.session.worker.unpickler import RecordUnpickler
@@ -67,9 +67,9 @@ class Restore:
         self._records = own_records(records)
         self._objects = Objects(records, self._object_values)
         self._problems: dict[str, list[str]] = {}  # by label of an object, what it lacks
-        self._same_python = layout.minor(self.environment.python) == layout.minor(
-            platform.python_version()
-        )
+        python = self.environment.python
+        self._same_python = layout.minor(python) == layout.minor(platform.python_version())
+        self._other_python = "" if self._same_python else python
         self._cells = cells
         self._codes = codes
         self._definitions = definitions
@@ -84,7 +84,7 @@ class Restore:
         self._ahead: set[int] = set()  # records loaded ahead of their time
         self._memory: list[tuple[Any, str]] = []  # arrays, and the labels of their memory
         self._patches: dict[str, dict[str, Any]] = {}
-        self._items: dict[str, ItemReport] = {}
+        self._items = Items()
         self._final: dict[str, object] = {}
 
     def run(self) -> tuple[ItemReport, ...]:
@@ -113,7 +113,7 @@ class Restore:
             self._labels.adopt_object(id(made), label)
         for array, label in self._memory:
             self._labels.adopt_memory(location(array), array.nbytes, label)
-        return tuple(self._items.values())
+        return tuple(self._items.all())
 
     # -- for records (unpickler.py) ------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Restore:
             reason += "; its decorators were not run again"
         for name in entry.names:
             self._bind(name, made)
-            self._item(name, "rebuilt", reason, "source")
+            self._items.put(name, "rebuilt", "source", reason)
         return made
 
     def code(self, place: Place) -> CodeType:
@@ -191,9 +191,9 @@ class Restore:
                     type_name=kind, reason=reason,
                 )  # fmt: skip
                 self._bind(name, Placeholder(kind, reason, layout.encode_record(again)))
-                self._item(name, "placeholder", reason, "source")
+                self._items.put(name, "placeholder", "source", reason)
             if not entry.names:
-                self._item(entry.module, "placeholder", reason, "source")
+                self._items.put(entry.module, "placeholder", "source", reason)
             return
         self._definitions.imports.setdefault(entry.module, entry.statement)
         for name in entry.names:
@@ -201,7 +201,8 @@ class Restore:
             before = self._captured.get(name)
             reason = f"import {entry.module}"
             changed = before is not None and before.reason.startswith(f"{reason};")
-            self._item(name, "rebuilt", before.reason if changed and before else reason, "source")
+            reason = before.reason if changed and before else reason
+            self._items.put(name, "rebuilt", "source", reason)
 
     def _load(self, record: Record) -> None:
         if record.tier == "secret":
@@ -225,7 +226,9 @@ class Restore:
             match kind + ":":
                 case layout.NAME:
                     self._bind(name, value)
-                    self._report(name, record, problems)
+                    self._items.read(
+                        name, record, self._captured.get(name), problems, self._other_python
+                    )
                 case layout.DEFINITION:
                     self._set_state(name, value, problems)
                 case layout.PATCH | layout.STATE:
@@ -237,8 +240,7 @@ class Restore:
         if record.tier != "cloudpickle":
             return tiers.read(record), []
         if not record.portable and not self._same_python:
-            version = self.environment.python
-            raise ValueError(f"it holds bytecode of Python {version}")
+            raise ValueError(f"it holds bytecode of Python {self._other_python}")
         unpickler = RecordUnpickler(record.data, self, self._same_python, record.buffers)
         values = unpickler.values(record.flat)
         if not isinstance(values, tuple) or len(values) != len(record.members):
@@ -260,7 +262,7 @@ class Restore:
         """What belongs to modules and libraries, not to a variable."""
         kind, _, name = member.partition(":")
         if isinstance(value, Placeholder):
-            self._item(member, "placeholder", "it could not be read", "cloudpickle")
+            self._items.put(member, "placeholder", "cloudpickle", "it could not be read")
         elif kind + ":" == PATCH and isinstance(value, dict):
             self._patches[name] = value
         elif kind + ":" == STATE:
@@ -269,7 +271,7 @@ class Restore:
             except Interrupted:
                 raise
             except BaseException as error:  # noqa: BLE001  # a library may fail in any way
-                self._item(member, "placeholder", self._reason(error), "cloudpickle")
+                self._items.put(member, "placeholder", "cloudpickle", self._reason(error))
 
     def _set_state(self, label: str, state: object, problems: list[str]) -> None:
         if label not in self._remake.made:
@@ -290,7 +292,7 @@ class Restore:
         for name in entry.names if entry is not None and found else ():
             before = self._items[name]
             reason = "; ".join(dict.fromkeys([*before.reason.split("; "), *found]))
-            self._item(name, before.outcome, reason, "source")
+            self._items.put(name, before.outcome, "source", reason)
 
     def _secret(self, record: Record) -> None:
         for member in record.members:
@@ -301,34 +303,11 @@ class Restore:
                 reason = (
                     f"a secret; give secrets={{{name!r}: ...}} or HOLDFAST_SECRET_{name.upper()}"
                 )
-                self._item(name, "placeholder", reason, "secret")
+                self._items.put(name, "placeholder", "secret", reason)
             else:
                 value_or_gap = value
-                self._item(name, "rebuilt", "a secret that was given again", "secret")
+                self._items.put(name, "rebuilt", "secret", "a secret that was given again")
             self._bind(name, value_or_gap)
-
-    def _report(self, name: str, record: Record, problems: list[str]) -> None:
-        size = len(record.data)
-        before = self._captured.get(name)
-        if before is not None and before.reason.startswith(layout.MISSING):
-            before = None  # if it is still missing, that is among the problems
-        if record.tier == "cloudpickle" and before is not None and before.outcome == "placeholder":
-            problems = [before.reason, *problems]
-        if record.tier == "placeholder":
-            self._item(name, "placeholder", record.reason, record.tier, size)
-        elif problems:
-            self._item(name, "placeholder", "; ".join(problems), record.tier, size)
-        elif record.tier == "source":
-            self._item(name, "rebuilt", f"import {record.data.decode()}", record.tier)
-        elif record.tier != "cloudpickle":
-            self._item(name, "rebuilt", record.reason, record.tier, size)
-        elif not self._same_python:
-            reason = f"pickled by Python {self.environment.python}"
-            self._item(name, "rebuilt", reason, record.tier, size)
-        elif before is not None and before.outcome == "rebuilt":
-            self._item(name, "rebuilt", before.reason, record.tier, size)
-        else:
-            self._item(name, "exact", "", record.tier, size)
 
     def _lose(self, entry: Definition, reason: str) -> object:
         made = missing_class("@" + entry.label, entry.name, reason)
@@ -337,7 +316,7 @@ class Restore:
         self._definitions.lost[entry.label] = entry
         for name in entry.names:
             self._bind(name, Placeholder(f"{entry.kind} {entry.name}", reason))
-            self._item(name, "placeholder", reason, "source")
+            self._items.put(name, "placeholder", "source", reason)
         return made
 
     def _reason(self, error: BaseException) -> str:
@@ -346,15 +325,6 @@ class Restore:
 
     def _bind(self, name: str, value: object) -> None:
         self.namespace[name] = self._final[name] = value
-
-    def _item(self, name: str, outcome: str, reason: str, tier: str, size: int = 0) -> None:
-        self._items[name] = ItemReport(
-            name=name,
-            outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
-            reason=clean(reason),
-            tier=tier,
-            size_bytes=size,
-        )
 
 
 def _filled(cell: layout.Cell, secrets: Mapping[str, str]) -> layout.Cell:

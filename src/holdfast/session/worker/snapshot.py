@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # with cloudpickle: 10 ms
     from holdfast.session.worker.capture import Capture
 
 LONG = 0.05  # seconds: a shorter capture is not worth a copy
+MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
 
@@ -51,8 +52,8 @@ class Snapshots:
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._seconds = 0.0  # that the last capture took
-        self._child = 0
-        self._notes = -1
+        self._children: list[int] = []
+        self._notes = -1  # the file where the last copy leaves what it learnt
 
     def took(self, seconds: float) -> None:
         """The last capture was made in place."""
@@ -61,7 +62,8 @@ class Snapshots:
     def wanted(self) -> bool:
         """Whether the next capture should happen in a copy."""
         self._learn()
-        if self._seconds < LONG or threading.active_count() > 1 or self._child:
+        self._children = [child for child in self._children if not _has_ended(child)]
+        if self._seconds < LONG or threading.active_count() > 1 or len(self._children) >= MOST:
             return False
         torch = sys.modules.get("torch")
         return not (torch is not None and torch.cuda.is_initialized())  # a GPU is not copied
@@ -69,34 +71,42 @@ class Snapshots:
     def begin(
         self, capture: Capture, environment: layout.Environment, asked: CheckpointMessage
     ) -> int:
-        """Make the copy; what it reads from this file are the messages of the capture."""
+        """Make the copy; what can be read from this file are the messages of the capture."""
+        self._forget()
         read, write = os.pipe()
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
-        self._child = os.fork()
-        if self._child == 0:
+        child = os.fork()
+        if child == 0:
             _work(capture, environment, asked, write, self._notes, self._labels)
         os.close(write)
+        self._children.append(child)
+        self._labels.back()
         return read
 
     def _learn(self) -> None:
-        """Take what the last copy left, if it has ended."""
-        if not self._child:
+        """Take what the last copy left, if it has come so far."""
+        if self._notes < 0:
             return
-        try:
-            ended, _ = os.waitpid(self._child, os.WNOHANG)
-        except ChildProcessError:
-            ended = self._child  # the user's code waited for it
-        if not ended:
-            return
-        self._child = 0
         data = os.pread(self._notes, os.fstat(self._notes).st_size, 0)
-        os.close(self._notes)
         try:
             learnt = msgspec.msgpack.decode(data, type=_Learnt)
         except msgspec.MsgspecError:
-            return  # it was cut short: labels begin anew, and the next one is made in a copy again
+            return  # not yet
+        self._forget()
         self._seconds = learnt.seconds
         self._labels.take(learnt.labels)
+
+    def _forget(self) -> None:
+        if self._notes >= 0:
+            os.close(self._notes)
+            self._notes = -1
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True  # the user's code waited for it
 
 
 def _work(
@@ -117,24 +127,29 @@ def _work(
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-        started = time.perf_counter()
-        _capture(capture, environment, asked.request_id, write)
-        learnt = _Learnt(time.perf_counter() - started, labels.state())
-        os.write(notes, msgspec.msgpack.encode(learnt))
+        _capture(capture, environment, asked.request_id, write, notes, labels)
     finally:
         os._exit(0)
 
 
 def _capture(
-    capture: Capture, environment: layout.Environment, request_id: int, write: int
+    capture: Capture,
+    environment: layout.Environment,
+    request_id: int,
+    write: int,
+    notes: int,
+    labels: Labels,
 ) -> None:
+    started = time.perf_counter()
     try:
         captured = capture.run(environment, apart=True)
     except BaseException as error:  # noqa: BLE001  # user code; the host is told
-        _send(write, ErrorMessage(
-            request_id=request_id, error_type=type(error).__name__, message=reason_of(error)
-        ))  # fmt: skip
+        kind, reason = type(error).__name__, reason_of(error)
+        _send(write, ErrorMessage(request_id=request_id, error_type=kind, message=reason))
         return
+    # Before the last message: the next capture may be asked for as soon as that has arrived.
+    learnt = _Learnt(time.perf_counter() - started, labels.state())
+    os.write(notes, msgspec.msgpack.encode(learnt))
     for name, data in captured.parts.items():
         for piece, last in pieces(data):
             part = PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)

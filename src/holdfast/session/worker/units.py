@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from holdfast.session import layout
 from holdfast.session.layout import OBJECT, SEGMENT, Record
-from holdfast.session.worker.pickler import Attempt, Findings
+from holdfast.session.worker.findings import Findings
+from holdfast.session.worker.pickler import Attempt
 from holdfast.session.worker.sharing import UNCHANGING, changeable_ids
 
 

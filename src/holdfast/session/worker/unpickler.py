@@ -15,7 +15,7 @@ from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.flat import empty, fill
-from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.kinds import arrays, files
 from holdfast.session.worker.missing import missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
 
@@ -56,6 +56,7 @@ class RecordUnpickler(pickle.Unpickler):
             (rebuild.__name__, "module"): self._module,
             (rebuild.__name__, "named"): self._named,
             (rebuild.__name__, "revive"): self._revive,
+            (files.__name__, "reopen"): self._reopen,
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
         }
@@ -114,6 +115,14 @@ class RecordUnpickler(pickle.Unpickler):
 
     def _code(self, *place: Any) -> CodeType:
         return self._session.code(Place(*place))
+
+    def _reopen(self, path: str, *how: Any) -> Any:
+        """A file, or what says why it is not there: it costs nothing that is around it."""
+        try:
+            return files.reopen(path, *how)
+        except (OSError, files.FileChanged) as error:
+            self.missing.append(f"{error}")
+            return Placeholder("file", f"{error}")
 
     def _memory(self, label: str) -> memoryview:
         found = self._session.memory(label)

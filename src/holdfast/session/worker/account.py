@@ -1,0 +1,87 @@
+"""What a capture says about each variable: its outcome, and the reasons, its own only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.session import layout
+from holdfast.session.layout import NAME, SEGMENT
+from holdfast.session.worker import units
+from holdfast.session.worker.codes import Place
+from holdfast.session.worker.units import Taken, Unit
+
+
+class Account(NamedTuple):
+    """One unit: what is to be said about it."""
+
+    unit: Unit
+    outcome: str
+    reasons: list[str]
+    size: int
+
+
+def accounts(
+    taken: list[Taken],
+    apart: Mapping[str, str],
+    redacted: Mapping[Place, str],
+    buffers: Mapping[str, object],
+) -> list[Account]:
+    """An account of each unit but segments, which belong to their containers.
+
+    `apart` has members that no longer share, `redacted` places whose source lost a secret.
+    """
+    pieces: dict[str, list[Taken]] = {}
+    for each in taken:
+        if each.unit.kind == SEGMENT:
+            pieces.setdefault(each.unit.name, []).append(each)
+    found: list[Account] = []
+    for each in taken:
+        if each.attempt is None and each.unit.kind == NAME and not apart:
+            found.append(Account(each.unit, "exact", [], len(each.data)))
+        elif each.unit.kind != SEGMENT:
+            whole = [each, *_within(each, pieces)]
+            outcome, reasons = _judged(whole, apart.get(each.unit.member, ""), redacted)
+            size = sum(len(part.data) for part in whole) + _beside(whole, buffers)
+            found.append(Account(each.unit, outcome, reasons, size))
+    return found
+
+
+def _judged(whole: list[Taken], first: str, redacted: Mapping[Place, str]) -> tuple[str, list[str]]:
+    # Pickled by itself, each member shows what is its own and not its neighbour's.
+    reasons = [first]
+    holes: dict[str, None] = {}
+    waiting = True  # for nothing but what is missing here
+    for part in whole:
+        found = part.found
+        reasons += found.notes
+        reasons += [f"left out a secret: {name}" for name in found.secrets]
+        reasons += [redacted[place] for place in sorted(found.places)]
+        holes |= {f"{hole.type_name}: {hole.reason}": None for hole in found.holes}
+        waiting = waiting and all(hole.revives for hole in found.holes)
+    reasons = [reason for reason in dict.fromkeys(reasons) if reason]
+    if holes:
+        why = layout.MISSING if waiting else "holds what cannot be saved: "
+        reasons.insert(0, why + "; ".join(list(holes)[:3]))
+    return "placeholder" if holes else "rebuilt" if reasons else "exact", reasons
+
+
+def _beside(whole: list[Taken], buffers: Mapping[str, object]) -> int:
+    """Bytes of the memory that a variable keeps beside its records."""
+    labels = {label for part in whole for label in part.found.used}
+    return sum(units.memory(buffers[label]).nbytes for label in labels if label in buffers)
+
+
+def _within(whole: Taken, pieces: Mapping[str, list[Taken]]) -> list[Taken]:
+    """The segments of a unit's large containers, and of those inside them."""
+    found: list[Taken] = []
+    labels, waiting = set(), list(whole.found.used)
+    while waiting:
+        label = waiting.pop()
+        if label in labels:
+            continue
+        labels.add(label)
+        for piece in pieces.get(label, ()):
+            found.append(piece)
+            waiting += piece.found.used
+    return found

@@ -1,0 +1,33 @@
+"""What a pickler met in a record, for the report and for other records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.session.worker.codes import Place
+
+
+class Hole(NamedTuple):
+    """A node that could not be saved."""
+
+    identity: int
+    type_name: str
+    reason: str
+    revives: bool = False  # where the library is that was missing
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a pickler met in a record."""
+
+    holes: list[Hole] = field(default_factory=list)
+    places: set[Place] = field(default_factory=set)
+    references: set[int] = field(default_factory=set)
+    secrets: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    buffers: list[str] = field(default_factory=list)  # in the order in which the pickle takes them
+    used: dict[str, None] = field(default_factory=dict)  # labels of what it needs beside it
+    portable: bool = True
+    flat: bool = False  # whether it is a deep structure that was laid flat
+    unsure: bool = False  # whether reading it back runs code that may refuse

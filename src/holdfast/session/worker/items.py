@@ -1,0 +1,65 @@
+"""The report under way: one item for each name, the last word counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.protocol.session_messages import ItemReport
+from holdfast.session import layout
+from holdfast.session.layout import Record
+from holdfast.session.worker.runner import clean
+
+
+class Items:
+    """What became of each name so far."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, ItemReport] = {}
+
+    def __getitem__(self, name: str) -> ItemReport:
+        return self._items[name]
+
+    def put(self, name: str, outcome: str, tier: str, reason: str = "", size: int = 0) -> None:
+        """Say what became of a name."""
+        self._items[name] = ItemReport(
+            name=name,
+            outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
+            reason=clean(reason) if reason else "",
+            tier=tier,
+            size_bytes=size,
+        )
+
+    def add(self, item: ItemReport) -> None:
+        """Take an item as it is."""
+        self._items[item.name] = item
+
+    def all(self) -> Iterable[ItemReport]:
+        return self._items.values()
+
+    def read(
+        self, name: str, record: Record, before: ItemReport | None, problems: list[str], python: str
+    ) -> None:
+        """Say what became of a variable whose record was read.
+
+        `before` is what its capture said, `problems` what was missing now, and `python` the
+        version that pickled it, if that is another one.
+        """
+        size, tier = len(record.data), record.tier
+        if before is not None and before.reason.startswith(layout.MISSING):
+            before = None  # if it is still missing, that is among the problems
+        if tier == "cloudpickle" and before is not None and before.outcome == "placeholder":
+            problems = [before.reason, *problems]
+        if tier == "placeholder":
+            self.put(name, "placeholder", tier, record.reason, size)
+        elif problems:
+            self.put(name, "placeholder", tier, "; ".join(problems), size)
+        elif tier == "source":
+            self.put(name, "rebuilt", tier, f"import {record.data.decode()}")
+        elif tier != "cloudpickle":
+            self.put(name, "rebuilt", tier, record.reason, size)
+        elif python:
+            self.put(name, "rebuilt", tier, f"pickled by Python {python}", size)
+        elif before is not None and before.outcome == "rebuilt":
+            self.put(name, "rebuilt", tier, before.reason, size)
+        else:
+            self.put(name, "exact", tier, "", size)
