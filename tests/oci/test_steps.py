@@ -99,6 +99,22 @@ def test_whatever_the_caller_left_of_streams_and_signals(bundle: Bundle) -> None
     assert len(checkpoints(bundle)) == 1
 
 
+def test_when_the_newest_is_damaged_the_one_before_it_does(bundle: Bundle) -> None:
+    start(bundle)
+    bundle.runc("checkpoint", "--leave-running")
+    bundle.runc("checkpoint")
+    bundle.runc("delete")
+    bundle.renew()
+    older, newest = checkpoints(bundle)
+    (newest / "environment").write_text("{}")
+    bundle.runc("create")
+    state = bundle.folder / f"run/containers{bundle.root}/@tc/container.json"
+    assert json.loads(state.read_text())["restored_from"] == older.name[1:]
+    assert "environment" in (bundle.folder / "runc.log").read_text()
+    bundle.runc("start")
+    goes_on(bundle)
+
+
 def test_a_layer_that_was_not_clean_is_put_back_when_the_restore_fails(bundle: Bundle) -> None:
     start(bundle)
     bundle.runc("checkpoint")
