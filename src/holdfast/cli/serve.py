@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     "--engine", type=click.Choice(ENGINES), help="What sandboxes run in.  [default: auto]"
 )
 @click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A root for sandboxes: a folder, a tar or an OCI layout; may be repeated.",
+)
+@click.option(
     "--auth",
     type=click.Choice(AUTHS),
     help="`none` asks for no token, on loopback only.  [default: token]",
@@ -35,6 +43,7 @@ def command(
     host: str | None,
     port: int | None,
     engine: str | None,
+    images: tuple[str, ...],
     auth: str | None,
 ) -> None:
     """Start the server: pages for people, JSON for programs.
@@ -72,14 +81,16 @@ def command(
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
-        with _sandboxes(invocation, store, str(settings["engine"])) as sandboxes:
+        with _sandboxes(invocation, store, str(settings["engine"]), url, images) as sandboxes:
             app = create_app(store, token, sandboxes=sandboxes)
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
 
 
 @contextmanager
-def _sandboxes(invocation: Invocation, store: Store, engine: str) -> Iterator[Sandboxes]:
+def _sandboxes(
+    invocation: Invocation, store: Store, engine: str, url: str, images: tuple[str, ...]
+) -> Iterator[Sandboxes]:
     """Sandboxes on the engine that was asked for. Where `auto` finds none, the server runs without
     them and says so; one that was named must work."""
     from holdfast.model.errors import Unsupported
@@ -104,9 +115,24 @@ def _sandboxes(invocation: Invocation, store: Store, engine: str) -> Iterator[Sa
     sweep(runs)
     ground = Ground(runs)
     try:
-        yield Sandboxes(Fleet(store, chosen, ground.folder, Settings()))
+        fleet = Fleet(store, chosen, ground.folder, Settings(images=_images(images), url=url))
+        yield Sandboxes(fleet)
     finally:
         ground.release()
+
+
+def _images(given: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
+    from holdfast.model.errors import UsageError
+    from holdfast.sandbox.keeping import check_name
+
+    found: dict[str, Path] = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not equals or not path or name in found:
+            raise UsageError(f"not an image: {each!r}", hint="--image NAME=PATH, each name once")
+        check_name(name)
+        found[name] = Path(path)
+    return tuple(found.items())
 
 
 def _token(given: object) -> str:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.model.errors import BadInput, Unsupported, from_os_error
+from holdfast.model.errors import Unsupported, from_os_error
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import limits
 from holdfast.sandbox.contract import Engine
@@ -22,11 +22,13 @@ ENGINES: dict[str, Callable[[Mapping[str, str]], Engine]] = {
 
 
 def choose(name: str, environ: Mapping[str, str] = os.environ) -> Engine:
-    """The engine of that name; `auto` is the best there is. Raises Unsupported, BadInput."""
+    """The engine of that name; `auto` is the best there is. Raises Unsupported."""
     if name != "auto":
         made = ENGINES.get(name)
         if made is None:
-            raise BadInput(f"no engine {name!r}", hint=f"auto or one of {', '.join(ENGINES)}")
+            raise Unsupported(
+                f"the engine {name!r} is not there yet", hint=f"auto or one of {', '.join(ENGINES)}"
+            )
         return made(environ)
     troubles = []
     for made in ENGINES.values():

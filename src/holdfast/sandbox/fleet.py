@@ -22,7 +22,7 @@ from holdfast.model.errors import (
 )
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import CreateRequest
-from holdfast.sandbox import keeping, owning, roots
+from holdfast.sandbox import images, keeping, owning, roots
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.execution import Execution
@@ -66,6 +66,7 @@ class Fleet:
         self.freezer = Freezer(store, engine)
         self._workshop = Workshop(engine, folder / "boxes")
         self._root: Root = roots.default(folder / "root")
+        self._images = {name: self._image(name, place) for name, place in settings.images}
         self._pool = Pool(self._plain, settings.warm)
         self._restoring: set[str] = set()
         # How often since the server began, for whoever watches it.
@@ -146,8 +147,7 @@ class Fleet:
             )
         if request.network:
             self.engine.capabilities.need("network", self.engine.name)
-        if request.image not in (None, "default", *(name for name, _ in self.settings.images)):
-            raise NotFound(f"this server has no image {request.image!r:.100}")
+        self._root_of(request)
         if request.filesystem_snapshot_name is not None:
             keeping.check_name(request.filesystem_snapshot_name)
 
@@ -182,11 +182,19 @@ class Fleet:
     async def _plain(self) -> Body:
         return await self._workshop.make(self._root, self.settings.limits)
 
+    def _image(self, name: str, source: Path) -> Root:
+        lower, digest = images.prepare(source, self.folder / "images-of-roots" / name)
+        return roots.foreign(name, lower, self.folder / "root", digest)
+
     def _root_of(self, request: CreateRequest) -> Root:
-        for name, place in self.settings.images:
-            if name == request.image:
-                return roots.foreign(name, place, self.folder / "root", f"image:{name}")
-        return self._root
+        """Raises NotFound: a checkpoint may name an image that this server does not have."""
+        if request.image in (None, "default"):
+            return self._root
+        if request.image not in self._images:
+            raise NotFound(
+                f"this server has no image {request.image!r:.100}", hint="serve --image NAME=PATH"
+            )
+        return self._images[request.image]
 
     def _filling(self, kept: Kept) -> Callable[[Path], None]:
         return lambda upper: keeping.fetch_files(self.store, kept.checkpoint, upper)

@@ -1,0 +1,131 @@
+"""Images: a folder, a tar or an OCI layout as the root of sandboxes. Blocking.
+
+What is unpacked comes from somebody else: names never lead outside, digests are checked, and only
+files, folders and links are made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, from_os_error
+
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_LAYERS = {
+    "application/vnd.oci.image.layer.v1.tar": "r:",
+    "application/vnd.oci.image.layer.v1.tar+gzip": "r:gz",
+}
+
+
+def prepare(source: Path, into: Path) -> tuple[Path, str]:
+    """The folder that is the root, and a digest that says which it is. A folder is used as it
+    stands; everything else is unpacked into `into`. Raises HoldfastError."""
+    try:
+        if (source / "oci-layout").is_file():
+            return _layout(source, into)
+        if source.is_dir():
+            return source.resolve(), f"folder:{source.resolve()}"
+        if not source.exists():
+            raise NotFound(f"there is no image at {source}")
+        into.mkdir(parents=True)
+        with open(source, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        _apply(source, "r:*", into)
+        return into, f"sha256:{digest}"
+    except tarfile.TarError as error:
+        raise BadInput(f"{source} is no image: {error}") from None
+    except OSError as error:
+        raise from_os_error(error, f"preparing the image {source}") from error
+
+
+def _layout(source: Path, into: Path) -> tuple[Path, str]:
+    index = json.loads((source / "index.json").read_bytes())
+    found = _one(index)
+    while found.get("mediaType") == _INDEX:
+        found = _one(json.loads(_blob(source, found).read_bytes()))
+    manifest = json.loads(_blob(source, found).read_bytes())
+    into.mkdir(parents=True)
+    for layer in manifest["layers"]:
+        mode = _LAYERS.get(str(layer.get("mediaType")))
+        if mode is None:
+            raise Unsupported(
+                f"a layer of type {layer.get('mediaType')!r:.100}",
+                hint="tar and tar+gzip are known",
+            )
+        _apply(_blob(source, layer), mode, into)
+    return into, str(found["digest"])
+
+
+def _one(index: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of an index; several mean several machines, and ours is looked for."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine)
+    manifests = list(index.get("manifests", ()))
+    ours = [each for each in manifests if each.get("platform", {}).get("architecture") == machine]
+    if not manifests or (len(manifests) > 1 and len(ours) != 1):
+        raise BadInput("the layout does not hold one image for this machine")
+    return dict(ours[0] if ours else manifests[0])
+
+
+def _blob(source: Path, descriptor: Mapping[str, Any]) -> Path:
+    """A blob, with the bytes that its digest says."""
+    algorithm, _, value = str(descriptor.get("digest", "")).partition(":")
+    if algorithm != "sha256" or len(value) != 64 or not value.isalnum():
+        raise BadInput(f"a digest that is not sha256: {descriptor.get('digest')!r:.100}")
+    place = source / "blobs" / algorithm / value
+    with open(place, "rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != value:
+            raise Corrupt(f"the image's blob {value[:12]} is not what its digest says")
+    return place
+
+
+def _apply(layer: Path, mode: str, into: Path) -> None:
+    """Lay one layer over what is there."""
+    with tarfile.open(layer, mode) as archive:  # type: ignore[call-overload]
+        for info in archive:
+            folder, _, name = info.name.rstrip("/").rpartition("/")
+            if name == _OPAQUE:
+                _empty(_inside(into, folder))
+            elif name.startswith(_WHITEOUT):
+                _remove(_inside(into, f"{folder}/{name.removeprefix(_WHITEOUT)}"))
+            elif info.isfile() or info.isdir() or info.issym() or info.islnk():
+                target = _inside(into, info.name)
+                if target.is_symlink() or (target.exists() and not info.isdir()):
+                    _remove(target)
+                archive.extract(info, into, filter=_kept)
+
+
+def _kept(info: tarfile.TarInfo, into: str) -> tarfile.TarInfo:
+    """As tarfile's own filter, which refuses what leads outside, but with owners and modes kept."""
+    checked = tarfile.tar_filter(info, into)
+    return checked.replace(mode=info.mode & 0o7777, deep=False)
+
+
+def _inside(into: Path, name: str) -> Path:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    path = into
+    for number, part in enumerate(parts):
+        if part == ".." or (number and path.is_symlink()):
+            raise BadInput(f"a name in the image leads outside: {name!r:.200}")
+        path = path / part
+    return path
+
+
+def _empty(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink():
+        for each in folder.iterdir():
+            _remove(each)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""Roots that are somebody else's: folders, tars, OCI layouts."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
+from holdfast.sandbox import images, roots
+from holdfast.sandbox.body import Workshop
+from holdfast.sandbox.contract import Engine, Limits
+from holdfast.sandbox.engines.gvisor import GvisorEngine
+from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox.line import Start
+
+
+def small_root(folder: Path) -> Path:
+    """A root with a shell and its libraries, and no Python anywhere."""
+    for program in ("/usr/bin/dash", "/usr/bin/cat"):
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"(/\S+)", listed):
+            place = folder / library.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, place)
+        (folder / "bin").mkdir(exist_ok=True)
+        shutil.copy(program, folder / "bin" / Path(program).name)
+    (folder / "bin" / "sh").symlink_to("dash")
+    (folder / "etc").mkdir()
+    (folder / "etc" / "whose").write_text("mine\n")
+    return folder
+
+
+def packed(folder: Path) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.add(folder, ".")
+    return stream.getvalue()
+
+
+def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = len(data), kind, link
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(info, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def layout(folder: Path, *layers: bytes) -> Path:
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(data: bytes, kind: str) -> dict[str, object]:
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        media = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}
+
+    listed = [blob(gzip.compress(layer), "layer.v1.tar+gzip") for layer in layers]
+    manifest = blob(json.dumps({"layers": listed}).encode(), "manifest.v1+json")
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
+    return folder
+
+
+@pytest.mark.parametrize("engine", [ProcessEngine, GvisorEngine])
+async def test_a_sandbox_in_a_root_without_python(engine: type[Engine], tmp_path: Path) -> None:
+    lower, digest = images.prepare(small_root(tmp_path / "small"), tmp_path / "unpacked")
+    root = roots.foreign("small", lower, tmp_path / "root", digest)
+    body = await Workshop(engine(), tmp_path / "boxes").make(root, Limits(disk_bytes=16 << 20))
+    try:
+        script = "cat /etc/whose; echo $(cat /proc/self/status | while read a b; do"
+        script += " [ $a = Uid: ] && echo $b; done); echo kept > /root/x; cat /root/x"
+        process = await body.line.start(
+            Start(argv=["/bin/sh", "-c", script], env={"PATH": root.path})
+        )
+        done = await asyncio.wait_for(process.wait(), 30)
+        text = b"".join(piece.data for piece in process.replay.after(0)).decode()
+        assert (done.code, text.splitlines()[0], text.splitlines()[-1]) == (0, "mine", "kept")
+        assert "60999" in text
+    finally:
+        await body.end()
+        await body.clear()
+    assert not (tmp_path / "small" / "root" / "x").exists()
+
+
+def test_a_tar(tmp_path: Path) -> None:
+    source = tmp_path / "image.tar"
+    source.write_bytes(packed(small_root(tmp_path / "small")))
+    lower, digest = images.prepare(source, tmp_path / "out")
+    assert (lower / "etc" / "whose").read_text() == "mine\n"
+    assert (lower / "bin" / "sh").is_symlink()
+    assert digest == "sha256:" + hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def test_layers_and_what_they_delete(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    for name in ("a/gone", "a/stays", "b/old", "c"):
+        (first / name).parent.mkdir(parents=True, exist_ok=True)
+        (first / name).write_text(name)
+    layers = [
+        packed(first),
+        member("a/.wh.gone"),
+        member("b/.wh..wh..opq"),
+        member("b/new", b"new"),
+        member("c", b"replaced"),
+    ]
+    lower, digest = images.prepare(layout(tmp_path / "layout", *layers), tmp_path / "out")
+    found = {str(p.relative_to(lower)): p.read_text() for p in lower.rglob("*") if p.is_file()}
+    assert found == {"a/stays": "a/stays", "b/new": "new", "c": "replaced"}
+    assert digest.startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        member("../evil", b"x"),
+        member("a/../../evil", b"x"),
+        member("../.wh.victim"),
+        member("out", kind=tarfile.SYMTYPE, link=".."),
+    ],
+)
+def test_nothing_leads_outside(tmp_path: Path, layer: bytes) -> None:
+    (tmp_path / "victim").write_text("still here")
+    through = member("out/evil", b"x")
+    evil = layout(tmp_path / "layout", layer, through)
+    with pytest.raises(BadInput):
+        images.prepare(evil, tmp_path / "out")
+    assert (tmp_path / "victim").read_text() == "still here"
+    assert not (tmp_path / "evil").exists()
+
+
+def test_what_is_no_image(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        images.prepare(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "text").write_text("no image")
+    with pytest.raises(BadInput):
+        images.prepare(tmp_path / "text", tmp_path / "out1")
+    broken = layout(tmp_path / "layout", member("a", b"x"))
+    for blob in (broken / "blobs" / "sha256").iterdir():
+        blob.write_bytes(blob.read_bytes() + b" ")
+    with pytest.raises(Corrupt):
+        images.prepare(broken, tmp_path / "out2")
+    unknown = layout(tmp_path / "unknown", member("a", b"x"))
+    for blob in (unknown / "blobs" / "sha256").iterdir():
+        if b"layers" in blob.read_bytes():
+            text = blob.read_bytes().replace(b"tar+gzip", b"tar+zstd")
+            digest = hashlib.sha256(text).hexdigest()
+            (blob.parent / digest).write_bytes(text)
+            index = {"manifests": [{"digest": f"sha256:{digest}"}]}
+            (unknown / "index.json").write_text(json.dumps(index))
+            break
+    with pytest.raises(Unsupported):
+        images.prepare(unknown, tmp_path / "out3")
