@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, find, trust_option
+from holdfast.cli.reference import complete_reference, files_option, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.cli.variables import VariableChange
@@ -25,17 +25,27 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show what is the same, too, and what changes each time.",
 )
+@files_option
 @trust_option
 @click.pass_obj
-def command(invocation: Invocation, a: str, b: str, everything: bool, trust: bool) -> None:
+def command(
+    invocation: Invocation, a: str, b: str, everything: bool, files: bool, trust: bool
+) -> None:
     """Compare two checkpoints, part by part and value by value.
 
     Parts that hold a value (split "structure") are compared inside; of the others, the changed
     bytes are counted. Of a session, each variable that changed is named.
     """
+    from holdfast.cli import files as states
     from holdfast.cli.values import diff_shape
     from holdfast.cli.variables import compare
 
+    if kept := states.meant(invocation, a, files):
+        # The other one must be a file, too.
+        other = states.meant(invocation, b, True)
+        assert other is not None  # it insists
+        states.diff(invocation, kept, other, _values)
+        return
     with invocation.store() as store:
         diff = store.diff(find(store, a), find(store, b), trust=trust)
         variables = compare(store, diff, trust=trust)
@@ -48,7 +58,6 @@ def command(invocation: Invocation, a: str, b: str, everything: bool, trust: boo
 def page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -> str:
     """What differs, as tables; empty when nothing does."""
     from holdfast.cli.table import Column, table
-    from holdfast.cli.values import brief
     from holdfast.cli.variables import is_noise
     from holdfast.server.words import size
 
@@ -101,17 +110,24 @@ def page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -
             )
         )
     if values:
-        tables.append(
-            table(
-                (
-                    Column("VALUE", "bold", cut=2),
-                    Column("BEFORE", "red", cut=1),
-                    Column("AFTER", "green", cut=1),
-                ),
-                ((_place(each), brief(each.before), brief(each.after)) for each in values),
-            )
-        )
+        tables.append(_values(values))
     return "\n\n".join(tables)
+
+
+def _values(values: tuple[ValueChange, ...]) -> str:
+    from holdfast.cli.table import Column, table
+    from holdfast.cli.values import brief
+
+    if not values:
+        return ""
+    return table(
+        (
+            Column("VALUE", "bold", cut=2),
+            Column("BEFORE", "red", cut=1),
+            Column("AFTER", "green", cut=1),
+        ),
+        ((_place(each), brief(each.before), brief(each.after)) for each in values),
+    )
 
 
 def _brief(item: Item | None) -> str:

@@ -27,7 +27,9 @@ def command(
 
     With SUBJECT (kind/name), only its checkpoints.
     """
-    if files:
+    from holdfast.cli.files import meant
+
+    if files or (subject is not None and meant(invocation, subject, False)):
         _list_files(invocation, Subject.parse(subject) if subject else None, kind, limit)
     else:
         _list_store(invocation, subject, kind, limit)

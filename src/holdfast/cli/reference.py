@@ -19,6 +19,11 @@ trust_option = click.option(
 )
 
 
+files_option = click.option(
+    "--files", is_flag=True, help="Only look among states that are kept as files."
+)
+
+
 def find(store: Store, text: str) -> Checkpoint:
     """The checkpoint that is meant. Raises NotFound, with the subjects that are called alike."""
     from holdfast.model.errors import NotFound

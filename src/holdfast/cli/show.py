@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.reference import complete_reference, find, trust_option
+from holdfast.cli.reference import complete_reference, files_option, find, trust_option
 
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint, Manifest
@@ -22,16 +22,27 @@ _BLOCK = 1 << 20
 @click.command("show")
 @click.argument("id", metavar="ID", shell_complete=complete_reference)
 @click.option("--part", metavar="NAME", help="Write this part's bytes to stdout.")
+@files_option
 @trust_option
 @click.pass_obj
-def command(invocation: Invocation, id: str, part: str | None, trust: bool) -> None:  # noqa: A002
+def command(
+    invocation: Invocation,
+    id: str,  # noqa: A002
+    part: str | None,
+    files: bool,
+    trust: bool,
+) -> None:
     """Show a checkpoint and its parts, or write out one part.
 
     Of a session, the report says what became of each name when the checkpoint was taken.
     A part that was stored as a value (split "structure") is written as JSON.
     """
+    from holdfast.cli import files as states
     from holdfast.server import shapes
 
+    if kept := states.meant(invocation, id, files):
+        states.show(invocation, kept, part)
+        return
     with invocation.store() as store:
         manifest = store.show(find(store, id))
         if part is not None:

@@ -50,7 +50,7 @@ def diff_shape(diff: Diff, variables: list[VariableChange] | None) -> dict[str, 
             }
             for part in diff.parts
         ],
-        "values": [_change(each) for each in diff.values],
+        "values": [change_shape(each) for each in diff.values],
         "variables": None if variables is None else [_variable(each) for each in variables],
     }
 
@@ -66,7 +66,7 @@ def _variable(change: VariableChange) -> dict[str, object]:
     }
 
 
-def _change(change: ValueChange) -> dict[str, object]:
+def change_shape(change: ValueChange) -> dict[str, object]:
     from holdfast.model.difference import ABSENT
 
     sides = {"before": change.before, "after": change.after}
