@@ -124,6 +124,7 @@ class Reader:
             f"<page, line {block.line}>",
             "exec",
             flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+            dont_inherit=True,  # a reader has no `annotations` from the future
         )
         if code.co_flags & inspect.CO_COROUTINE:
             coroutine = eval(code, self.namespace)
