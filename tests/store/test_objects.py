@@ -28,8 +28,9 @@ from holdfast.store import Store, open_store
 from holdfast.store.backends.objects import layout
 from holdfast.store.backends.objects.address import Address, connect, open_objects
 from holdfast.store.backends.objects.backend import ObjectBackend
-from holdfast.store.backends.objects.bucket import Bucket, Traffic
+from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.traffic import Traffic
 from holdfast.store.keys import Keyring, load_keyring
 from holdfast.store.log.entries import HERE, Commit, encode_entry
 from holdfast.store.log.frames import Frame, signed_message
@@ -78,9 +79,8 @@ def save(store: Store, data: bytes, subject: str = "state/x", **about: object) -
 
 
 def traffic(store: Store) -> Traffic:
-    backend = store._ledger.backend
-    assert isinstance(backend, ObjectBackend)
-    return backend.traffic
+    assert store.traffic is not None
+    return store.traffic
 
 
 def test_what_this_machine_wrote_is_restored_without_a_download(machines: Machines, noise) -> None:
@@ -120,8 +120,12 @@ def test_another_machine_reads_maps_and_goes_on(machines: Machines, noise) -> No
 def test_progress_is_told(machines: Machines, noise) -> None:
     told: list[tuple[int, int]] = []
     with next(machines).open() as store:
-        traffic(store).listeners.append(lambda sent, received: told.append((sent, received)))
-        save(store, noise(80 * MB))
+        assert store.traffic is not None
+        with store.traffic.watched(lambda sent, received: told.append((sent, received))):
+            save(store, noise(80 * MB))
+        count = len(told)
+        store.list()
+        assert len(told) == count
     sent = [one for one, _ in told]
     assert sent == sorted(sent)
     assert sum(sent[i] < sent[i + 1] for i in range(len(sent) - 1)) >= 3  # pack by pack
@@ -361,8 +365,8 @@ def test_a_server_that_comes_back_finds_the_commit_waiting(
         with open_store(url) as store:
             before = save(store, noise(3 * MB), "state/before")
             sent = threading.Event()
-            traffic(store).listeners.append(lambda *_: sent.set())
-            with store.draft("state/x") as draft:
+            watched = traffic(store).watched(lambda *_: sent.set())
+            with watched, store.draft("state/x") as draft:
                 draft.put("part", noise(100 * MB, 1), "segment")
                 saved: list[Checkpoint] = []
                 writer = threading.Thread(target=lambda: saved.append(draft.commit()))

@@ -26,6 +26,7 @@ from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.store import collect, comparison, doubts, references, retention, usage, verifying
 from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.traffic import Traffic
 from holdfast.store.cipher import PLAIN, Cipher
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
@@ -103,6 +104,11 @@ class Store:
     def encrypted(self) -> bool:
         """Whether what it holds is unreadable without its key."""
         return self._ledger.cipher.seals
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What went over the network so far; None where the store is on this machine."""
+        return self._ledger.backend.traffic
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"

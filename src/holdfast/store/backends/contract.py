@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError
+from holdfast.store.backends.traffic import Traffic
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 
@@ -119,6 +120,11 @@ class Backend(Volumes, Protocol):
     @property
     def store_id(self) -> str:
         """Random, made with the store, the same for everybody who opens it."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What goes over the network; None where nothing does."""
         ...
 
     @property

@@ -85,6 +85,7 @@ class LocalBackend:
 
     pack_limit = 128 * 1024 * 1024
     transfers = 2
+    traffic = None
 
     def __init__(
         self,

@@ -69,6 +69,7 @@ class MemoryBackend:
 
     pack_limit = 128 * 1024 * 1024
     transfers = 2
+    traffic = None
 
     def __init__(self, name: str = "") -> None:
         self.url = f"memory://{name}"

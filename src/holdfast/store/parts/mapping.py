@@ -178,8 +178,11 @@ def file_runs(
         whole = runs.at * PAGE + size <= places.plain[runs.chunk]
         raw = (pack >= 0) & (codec == RAW) & (offset % PAGE == 0) & whole
         numbers = np.unique(pack[raw]).tolist()
-        found = {n: library.backend.path(library.index.name(n)) for n in numbers}
-        paths = {n: path for n, path in found.items() if path is not None}
+        # Where each has to be fetched first, they are fetched at the same time.
+        names = [library.index.name(number) for number in numbers]
+        ask = workers.fetching().map if len(names) > 1 else map
+        found = zip(numbers, ask(library.backend.path, names), strict=True)
+        paths = {number: path for number, path in found if path is not None}
         mappable = raw & np.isin(pack, list(paths))
         for i in np.flatnonzero(~mappable).tolist():
             chunk = table.ids[int(runs.chunk[i])]

@@ -15,10 +15,11 @@ from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.files import write_all
 from holdfast.store.backends.objects import layout
-from holdfast.store.backends.objects.bucket import Bucket, Traffic
+from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
 from holdfast.store.backends.objects.log import BUNDLE, ObjectLog
 from holdfast.store.backends.objects.presence import LIFETIME, RENEWAL, Presence
+from holdfast.store.backends.traffic import Traffic
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 PACK_LIMIT = 32 * 1024 * 1024

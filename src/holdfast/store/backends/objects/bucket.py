@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ import obstore
 from obstore import exceptions
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, NotFound, Unsupported
+from holdfast.store.backends.traffic import Traffic
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -56,25 +56,6 @@ class Piece:
 
     data: bytes
     total: int
-
-
-class Traffic:
-    """What went over the wire. Listeners are called with the bytes sent and received so far."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.sent = 0
-        self.received = 0
-        self.requests = 0
-        self.listeners: list[Callable[[int, int], None]] = []
-
-    def count(self, *, sent: int = 0, received: int = 0) -> None:
-        with self._lock:
-            self.sent += sent
-            self.received += received
-            self.requests += 1
-        for listener in list(self.listeners):
-            listener(self.sent, self.received)
 
 
 _process: int | None = None  # the one whose threads carry the requests
