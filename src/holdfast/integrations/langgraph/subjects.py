@@ -61,7 +61,11 @@ def space_of(subject: Subject) -> Space | None:
 def _quoted(text: str) -> str:
     if not text:
         return _EMPTY
-    segment = quote(text, safe="").replace("~", "%7E").replace(".", "%2E", text in (".", ".."))
+    segment = (
+        quote(text, safe="", errors="surrogatepass")
+        .replace("~", "%7E")
+        .replace(".", "%2E", text in (".", ".."))
+    )
     if len(segment) > _LONGEST:
         mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         segment = f"{segment[:40].rpartition('%')[0] or segment[:40]}{_CUT}{mark}"
@@ -69,4 +73,4 @@ def _quoted(text: str) -> str:
 
 
 def _unquoted(segment: str) -> str:
-    return "" if segment == _EMPTY else unquote(segment)
+    return "" if segment == _EMPTY else unquote(segment, errors="surrogatepass")
