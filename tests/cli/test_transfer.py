@@ -130,6 +130,7 @@ def test_a_reader_that_leaves_ends_the_export(ids: list[str], holdfast_program: 
 
 def test_stdout_takes_either_the_archive_or_json(run: Run, ids: list[str]) -> None:
     assert run("export", "state/demo", "-", "--json").code == 2
+    assert run("export", "state/demo", "x.holdfast", "--format", "podman").code == 5
     assert main(["export", "state/none", "nowhere.holdfast"]) == 3
 
 

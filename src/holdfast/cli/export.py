@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 @click.argument("id", metavar="ID", shell_complete=complete_reference)
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--ancestors", is_flag=True, help="Take everything that it descends from along.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["holdfast", "podman"]),
+    default="holdfast",
+    help="What kind of file: Holdfast's own, or one that Podman restores (not yet).",
+)
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.pass_obj
 def command(
@@ -25,6 +32,7 @@ def command(
     id: str,  # noqa: A002
     file: str,
     ancestors: bool,
+    form: str,
     force: bool,
 ) -> None:
     """Write a checkpoint to a file that any store can import.
@@ -33,8 +41,13 @@ def command(
     when the store is.
     """
     from holdfast.cli.progress import bar
-    from holdfast.model.errors import Conflict, UsageError
+    from holdfast.model.errors import Conflict, Unsupported, UsageError
 
+    if form == "podman":
+        raise Unsupported(
+            "checkpoints cannot be exported for Podman yet",
+            hint="leave --format out, and use `holdfast import` where it is to go",
+        )
     piped = file == "-"
     if piped and invocation.json:
         raise UsageError("--json and an archive on stdout do not go together", hint="name a file")

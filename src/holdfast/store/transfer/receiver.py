@@ -130,6 +130,9 @@ class Receiver:
             )
 
         try:
+            if self._sink.packs:
+                # Writes them out, which may take long; other threads should not wait for that.
+                build(self._ledger.refresh())
             self._ledger.append(build)
         except _HereError:
             return False
