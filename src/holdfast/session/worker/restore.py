@@ -9,6 +9,7 @@ placeholder and costs nothing else.
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import platform
 from collections.abc import Mapping
@@ -89,6 +90,15 @@ class Restore:
 
     def run(self) -> tuple[ItemReport, ...]:
         """Fill the namespace and say what became of each name."""
+        collecting = gc.isenabled()
+        gc.disable()  # nothing becomes garbage, and looking for it takes long
+        try:
+            return self._run()
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _run(self) -> tuple[ItemReport, ...]:
         cells = (_filled(cell, self.secrets) for cell in self._sources.cells)
         self._cells.replace(cells)
         self._codes.clear()

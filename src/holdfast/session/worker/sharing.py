@@ -9,7 +9,7 @@ import fractions
 import pathlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, CodeType
 
 from holdfast.session.worker.runner import type_module
@@ -38,14 +38,13 @@ def changeable(obj: object, references: set[int]) -> bool:
     return not (numpy and kind.__name__.endswith(("dtype", "DType")))
 
 
-def shared_ids(records: Sequence[Iterable[int]]) -> set[int]:
+def shared_ids(records: Sequence[set[int]]) -> set[int]:
     """Ids that more than one record has."""
     seen: set[int] = set()
     twice: set[int] = set()
     for ids in records:
-        found = set(ids)
-        twice |= seen & found
-        seen |= found
+        twice |= seen & ids
+        seen |= ids
     return twice
 
 

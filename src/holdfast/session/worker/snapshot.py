@@ -8,11 +8,13 @@ time only when the capture takes long.
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # with cloudpickle: 10 ms
     from holdfast.session.worker.capture import Capture
 
 LONG = 0.05  # seconds: a shorter capture is not worth a copy
+LARGE = 128 << 20  # bytes of memory: the first capture of such a process is made in a copy
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
@@ -51,7 +54,7 @@ class Snapshots:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._seconds = 0.0  # that the last capture took
+        self._seconds: float | None = None  # that the last capture took
         self._children: list[int] = []
         self._notes = -1  # the file where the last copy leaves what it learnt
 
@@ -63,7 +66,8 @@ class Snapshots:
         """Whether the next capture should happen in a copy."""
         self._learn()
         self._children = [child for child in self._children if not _has_ended(child)]
-        if self._seconds < LONG or threading.active_count() > 1 or len(self._children) >= MOST:
+        long = _is_large() if self._seconds is None else self._seconds >= LONG
+        if not long or threading.active_count() > 1 or len(self._children) >= MOST:
             return False
         torch = sys.modules.get("torch")
         return not (torch is not None and torch.cuda.is_initialized())  # a GPU is not copied
@@ -100,6 +104,12 @@ class Snapshots:
         if self._notes >= 0:
             os.close(self._notes)
             self._notes = -1
+
+
+def _is_large() -> bool:
+    """Whether a first capture is likely to take long, by the memory that the process has."""
+    pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    return pages * mmap.PAGESIZE > LARGE
 
 
 def _has_ended(child: int) -> bool:
