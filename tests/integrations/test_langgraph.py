@@ -245,6 +245,7 @@ def test_records_that_something_else_wrote(store: Store, saver: HoldfastSaver) -
     for name, value, error in (
         ("other", {"a": 1}, Corrupt),
         ("list", [1], Corrupt),
+        ("half", {"langgraph": 1, "checkpoint": {}}, Corrupt),
         ("newer", {"langgraph": 99}, Unsupported),
     ):
         with store.draft(f"state/langgraph/{name}") as draft:

@@ -30,7 +30,7 @@ from holdfast.integrations.langgraph.packing import Packer, unpack
 from holdfast.integrations.langgraph.subjects import Space
 from holdfast.integrations.langgraph.threads import FORMAT, Record, Threads
 from holdfast.model.checkpoint import Checkpoint as Stored
-from holdfast.model.errors import BadInput, NotFound
+from holdfast.model.errors import BadInput, Corrupt, NotFound
 from holdfast.store import Store, open_store
 
 _DELTAS = "counters_since_delta_snapshot"
@@ -237,6 +237,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             record = self._threads.record(stored)
         except NotFound:
             return None  # somebody let go of it since
+        if not all(isinstance(record.get(name), dict) for name in ("checkpoint", "metadata")):
+            raise Corrupt(f"{stored.short} is no checkpoint of LangGraph", where=stored.id)
         metadata = self._unpacked(record, record["metadata"])
         if wanted and any(metadata.get(name) != value for name, value in wanted.items()):
             return None

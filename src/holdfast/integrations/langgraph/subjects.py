@@ -73,4 +73,9 @@ def _quoted(text: str) -> str:
 
 
 def _unquoted(segment: str) -> str:
-    return "" if segment == _EMPTY else unquote(segment, errors="surrogatepass")
+    if segment == _EMPTY:
+        return ""
+    try:
+        return unquote(segment, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return unquote(segment)  # one that was cut, or that somebody made up
