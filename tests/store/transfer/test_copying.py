@@ -239,7 +239,7 @@ def test_a_copy_that_was_killed_goes_on(source: Store, tmp_path: Path, noise: No
     place = tmp_path / "target"
     open_store(place).close()
     counts = []
-    for _ in range(20):
+    for turn in range(8):
         child = subprocess.Popen(
             [sys.executable, "-c", COPY, str(tmp_path / "source"), str(place)],
             stdout=subprocess.PIPE,
@@ -247,7 +247,7 @@ def test_a_copy_that_was_killed_goes_on(source: Store, tmp_path: Path, noise: No
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            child.wait(0.05)
+            child.wait(0.05 * (turn + 1))
         except subprocess.TimeoutExpired:
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
