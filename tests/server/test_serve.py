@@ -213,7 +213,8 @@ def test_a_port_in_use_is_told() -> None:
         (["--port", "70000"], 11, "--port: bad value 70000"),
         (["--engine", "vm"], 2, "vm"),
         (["--auth", "none", "--host", "0.0.0.0"], 2, "--auth none is for loopback"),
-        (["--store", "s3://bucket"], 5, "s3"),
+        (["--engine", "runc"], 5, "runc"),
+        (["--image", "x"], 2, "NAME=PATH"),
     ],
 )
 def test_what_cannot_be_is_told(options: list[str], code: int, message: str) -> None:
