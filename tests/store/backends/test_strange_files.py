@@ -100,3 +100,34 @@ def test_as_the_marker(place: Path, store: Store, save, make: Make) -> None:
     make(place / "holdfast.json")
     with pytest.raises(HoldfastError):
         open_store(place)
+
+
+@strange
+def test_as_the_lock_of_the_log(place: Path, store: Store, save, make: Make) -> None:
+    """It may even serve; otherwise it is said. Neither a wait nor an error that is not ours."""
+    made = save()
+    (place / "log/lock").unlink()
+    make(place / "log/lock")
+    with open_store(place) as again:
+        assert again.read(made, "part") == b"content"
+        for work in (again.verify, again.prune, lambda: save(b"more", into=again)):
+            try:
+                work()
+            except HoldfastError as error:
+                assert "log" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("folder", ["packs", "log", "holds", "tmp"])
+@strange
+def test_in_the_place_of_a_directory(
+    place: Path, store: Store, save, make: Make, folder: str
+) -> None:
+    """Neither a wait without end nor an error that is not ours."""
+    save()
+    (place / folder).rename(place.with_name("aside"))
+    make(place / folder)
+    try:
+        with open_store(place) as again:
+            again.verify()
+    except HoldfastError as error:
+        assert "store" in str(error)  # noqa: PT017

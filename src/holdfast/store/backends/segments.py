@@ -398,7 +398,7 @@ class LocalLog:
             path = self._folder / "lock"
             flags = os.O_RDONLY if reading and path.exists() else os.O_RDWR | os.O_CREAT
             try:
-                fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+                fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
             except OSError as error:
                 raise from_os_error(error, "locking the log") from error
             try:
