@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, StorageFull
 from holdfast.session import CellFailed, Session
-from holdfast.session.saving import MOST, Saving
+from holdfast.session.saving import MOST
 from holdfast.store import open_store, retention
 
 
@@ -180,24 +180,24 @@ async def test_cells_run_while_a_checkpoint_is_written(make) -> None:
     assert await value(session, "x") == 1
 
 
-async def test_of_a_cancelled_call_the_failure_is_kept() -> None:
-    saving, gate = Saving(), threading.Event()
+async def test_of_a_cancelled_call_the_failure_is_kept(session: Session) -> None:
+    gate = threading.Event()
 
-    def fail() -> None:
+    def fail(*args: object, **options: object) -> None:
         gate.wait(20)
         raise OSError("disk")
 
-    await saving.room()
-    waiting = asyncio.create_task(saving.wait_for(saving.begin(fail)))
-    await asyncio.sleep(0.05)
+    session._history.save = fail
+    waiting = asyncio.create_task(session.checkpoint())
+    while not session._keeper.saving.waiting:
+        await asyncio.sleep(0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     gate.set()
-    await saving.settled()
     with pytest.raises(CaptureFailed, match="disk"):
-        saving.check()
-    saving.check()
+        await session.flush()
+    await session.flush()
 
 
 @pytest.mark.parametrize("value", ["minute", 0, -1, float("nan"), True, []])

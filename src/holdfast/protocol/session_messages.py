@@ -107,6 +107,7 @@ class CapturingMessage(Message, frozen=True, kw_only=True):
 
     request_id: int
     pause_ms: float = 0.0
+    pid: int = 0  # of the copy
 
 
 class PartMessage(Message, frozen=True, kw_only=True):

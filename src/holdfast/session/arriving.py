@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -25,9 +29,15 @@ _READ = 1 << 20
 class Arriving:
     """The messages of a capture, on their way through a pipe that is ours to close."""
 
-    def __init__(self, file: int, begun: CapturingMessage, timeout: float | None) -> None:
+    def __init__(
+        self, file: int, begun: CapturingMessage, timeout: float | None, worker: int
+    ) -> None:
         self._file = file
         self._begun = begun
+        self._copy = _child(begun.pid, worker)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()  # of the files: one thread reads, another may stop it
+        self._stopped = ""
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._parts: dict[str, bytearray] = {}
@@ -43,17 +53,44 @@ class Arriving:
                 for payload in decoder.feed(data):
                     created = self._take(payload)
                     if created is not None:
+                        self._spare()
                         return created
         except Corrupt as error:
             raise CaptureFailed(f"the copy of the worker broke the protocol: {error}") from None
         finally:
             self.close()
 
+    @property
+    def open(self) -> bool:
+        """Whether the capture is under way."""
+        return self._file >= 0
+
+    def stop(self, why: str) -> None:
+        """Nobody wants it any more: whoever waits gets CaptureFailed, and the copy ends."""
+        with self._lock:
+            if self.open:
+                self._stopped = why
+                os.eventfd_write(self._wake, 1)
+
     def close(self) -> None:
-        """Nobody wants it any more: the copy ends at its next write."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        """It is over, one way or another; a copy that is not at its end has nothing to tell."""
+        with self._lock:
+            for fd in (self._file, self._wake):
+                if fd >= 0:
+                    os.close(fd)
+            self._file = self._wake = -1
+            if self._copy >= 0:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._copy, signal.SIGKILL)
+                os.close(self._copy)
+                self._copy = -1
+
+    def _spare(self) -> None:
+        """The copy has sent everything; what it still does is for the worker."""
+        with self._lock:
+            if self._copy >= 0:
+                os.close(self._copy)
+                self._copy = -1
 
     def _take(self, payload: bytes) -> Captured | None:
         match decode_worker(payload):
@@ -68,6 +105,24 @@ class Arriving:
 
     def _read(self) -> bytes:
         left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
-        if not select.select([self._file], [], [], left)[0]:
+        if not select.select([self._file, self._wake], [], [], left)[0]:
             raise CaptureFailed(f"the capture took longer than {self._timeout:g} s")
+        if self._stopped:
+            raise CaptureFailed(self._stopped)
         return os.read(self._file, _READ)
+
+
+def _child(pid: int, worker: int) -> int:
+    """A pidfd, if that process is the worker's child as it says; else -1, and nobody is killed."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, ValueError):
+        return -1
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        parent = -1
+    if parent != worker:
+        os.close(pidfd)
+        return -1
+    return pidfd

@@ -69,6 +69,7 @@ class Driver:
         self._requests = 0
         self._early = Early()
         self._work: Work | None = None
+        self.arriving: Arriving | None = None  # the last capture beside the session
         self._abandoned = False  # whether nobody waits any more for what `to_the_end` does
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -159,16 +160,20 @@ class Driver:
 
         Without an execution, also a capture or a restore.
         """
-        worker, running = self._worker, self._execution
-        if worker is None or not worker.alive:
-            return False
-        if self._work is not None and execution is None:
+        worker, running, arriving = self._worker, self._execution, self.arriving
+        alive = worker is not None and worker.alive
+        if self._work is not None and execution is None and alive:
             self._work.interrupt()
             return True
-        if running is None or (execution or running) is not running:
-            return False
-        worker.interrupt(running.id)
-        return True
+        if worker is not None and alive and running is not None:
+            if execution is not None and execution is not running:
+                return False
+            worker.interrupt(running.id)
+            return True
+        if execution is None and arriving is not None and arriving.open:
+            arriving.stop(f"{self._subject}: KeyboardInterrupt: the capture was interrupted")
+            return True
+        return False
 
     async def _run(
         self, execution: Execution, code: str, timeout: float | None, answer: Answer | None
@@ -310,7 +315,10 @@ class Driver:
             self._told = True
             raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
         if isinstance(made, CapturingMessage):
-            return Arriving(worker.take_file(), made, timeout)
+            self.arriving = Arriving(worker.take_file(), made, timeout, worker.pid)
+            if self._abandoned:  # while the copy was made
+                self.arriving.stop("the capture was cancelled")
+            return self.arriving
         return made
 
     async def restore(

@@ -24,6 +24,8 @@ from holdfast.session.settings import Settings
 from holdfast.session.work import WORK_TIMEOUT, Captured
 from holdfast.store import Store
 
+END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
+
 
 class Keeper:
     """Freezes what the driver drives, and brings it back."""
@@ -101,6 +103,19 @@ class Keeper:
             )
         )
 
+    async def wait_for(self, done: asyncio.Future[SessionCheckpoint]) -> SessionCheckpoint:
+        """The checkpoint, when it is durable. Cancelling ends a capture beside the session."""
+        arriving = self._driver.arriving
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if arriving is not None and arriving.open:
+                arriving.stop("the capture was cancelled")
+                done.add_done_callback(lambda done: done.exception())  # nobody hears of it
+            else:
+                self.saving.leave(done)
+            raise
+
     async def freeze_as(self, other: Subject) -> Checkpoint:
         """This very moment as the first checkpoint of another session. Raises Conflict."""
         reason = f"fork of {self._subject}"
@@ -134,7 +149,11 @@ class Keeper:
         self._driver.closing = True
         if not self._driver.busy:
             await self.on_the_clock()
-        await self.saving.settled()
+        try:
+            await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
+        except TimeoutError:
+            self._driver.interrupt()
+            await self.saving.settled()
 
     async def _save_beside(self, reason: str) -> None:
         """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""

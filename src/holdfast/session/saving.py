@@ -48,14 +48,6 @@ class Saving:
         task.add_done_callback(self._tasks.discard)
         return done
 
-    async def wait_for(self, done: asyncio.Future[_T]) -> _T:
-        """The result; if nobody waits any longer, a failure is kept for the next call."""
-        try:
-            return await asyncio.shield(done)
-        except asyncio.CancelledError:
-            self.leave(done)
-            raise
-
     def leave(self, done: asyncio.Future[_T]) -> None:
         """Nobody waits for it: keep its failure for the next call."""
         done.add_done_callback(self._note)

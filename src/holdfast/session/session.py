@@ -263,7 +263,7 @@ class Session:
         self._keeper.saving.check()
         async with self._driver.lock:
             done = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
-        return await self._keeper.saving.wait_for(done)
+        return await self._keeper.wait_for(done)
 
     async def flush(self) -> None:
         """Wait until all that was frozen so far is durable; raises what went wrong with it."""

@@ -148,7 +148,10 @@ class Worker:
             return
         pause = time.perf_counter() - started
         self._channel.send(
-            CapturingMessage(request_id=message.request_id, pause_ms=pause * 1000), read
+            CapturingMessage(
+                request_id=message.request_id, pause_ms=pause * 1000, pid=self._snapshots.newest
+            ),
+            read,
         )
         os.close(read)
 

@@ -87,6 +87,11 @@ class Snapshots:
         self._labels.back()
         return read
 
+    @property
+    def newest(self) -> int:
+        """The process id of the copy that was made last."""
+        return self._children[-1]
+
     def _learn(self) -> None:
         """Take what the last copy left, if it has come so far."""
         if self._notes < 0:
@@ -150,13 +155,15 @@ def _capture(
     notes: int,
     labels: Labels,
 ) -> None:
-    started = time.perf_counter()
+    started, me = time.perf_counter(), os.getpid()
     try:
         captured = capture.run(environment, apart=True)
     except BaseException as error:  # noqa: BLE001  # user code; the host is told
         kind, reason = type(error).__name__, reason_of(error)
         _send(write, ErrorMessage(request_id=request_id, error_type=kind, message=reason))
         return
+    if os.getpid() != me:
+        return  # user code forked while it was captured: one of them is enough
     # Before the last message: the next capture may be asked for as soon as that has arrived.
     learnt = _Learnt(time.perf_counter() - started, labels.state())
     os.write(notes, msgspec.msgpack.encode(learnt))

@@ -1,0 +1,157 @@
+"""Captures beside the session as the host sees them: their order, their end, and nobody's time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.errors import CaptureFailed
+from holdfast.session import Session
+from holdfast.session.arriving import _child
+
+# A process so large that it is not captured in place, although its variables are small.
+LARGE = (
+    "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\n"
+    "at = libc.malloc(180 << 20)\nlibc.memset(ctypes.c_void_p(at), 1, 180 << 20)\ndel libc\n"
+    "x = [1]\n"
+)
+SLOW = LARGE + (
+    "class Slow:\n    def __reduce__(self):\n        time.sleep(PAUSE)\n        return Slow, ()\n"
+    "slow, PAUSE = Slow(), 1.0\n"
+)
+ENDLESS = LARGE + (
+    "class Endless:\n    def __reduce__(self):\n        while True: pass\nendless = Endless()\n"
+)
+
+
+async def value(session: Session, code: str) -> object:
+    result = await session.execute(code)
+    assert result.error is None, result.error.traceback
+    return result.value
+
+
+def copies(session: Session) -> list[int]:
+    text = Path(f"/proc/{session.pid}/task/{session.pid}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+async def copy_of(session: Session) -> int:
+    for _ in range(500):
+        if found := copies(session):
+            return found[0]
+        await asyncio.sleep(0.01)
+    pytest.fail("there is no capture beside the session")
+
+
+async def test_the_first_capture_of_a_large_process(session: Session) -> None:
+    await session.execute(SLOW)
+    capture = asyncio.create_task(session.checkpoint())
+    await copy_of(session)
+    assert await value(session, "x.append(2)\nx") == [1, 2]
+    cp = await capture
+    assert cp.pause_ms < 900  # the copy, not the capture; some ms on a quiet machine
+    await session.restore(cp)
+    assert await value(session, "x") == [1]
+
+
+async def test_captures_are_committed_in_order(make) -> None:
+    session = await make("steps", auto_checkpoint="cell")
+    await session.execute(SLOW)
+    await session.execute("PAUSE = 0\nx.append(2)")
+    await session.flush()
+    newest, oldest = await session.list()
+    assert (newest.reason, oldest.reason) == ("cell 2", "cell 1")
+    assert newest.parents == (oldest.id,)
+    for cp, rows in ((oldest, [1]), (newest, [1, 2])):
+        await session.restore(cp)
+        assert await value(session, "x") == rows
+
+
+async def test_a_capture_beside_is_interrupted_or_cancelled(session: Session, store) -> None:
+    await session.execute(ENDLESS)
+    capture = asyncio.create_task(session.checkpoint())
+    copy = await copy_of(session)
+    while session._driver.arriving is None:
+        await asyncio.sleep(0.01)
+    assert await session.interrupt() is True
+    with pytest.raises(CaptureFailed, match="KeyboardInterrupt"):
+        await capture
+    assert await session.interrupt() is False
+    await ended(copy)
+    await value(session, "1")
+    capture = asyncio.create_task(session.checkpoint())
+    while not session._driver.arriving.open:
+        await asyncio.sleep(0.01)
+    capture.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await capture
+    assert await value(session, "x") == [1]  # and raises nothing
+    assert store.head("session/work") is None
+    started = time.monotonic()
+    await session.shutdown()
+    assert time.monotonic() - started < 20
+
+
+async def ended(pid: int) -> None:
+    for _ in range(500):
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or " Z " in stat.read_text():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("the copy goes on")
+
+
+async def test_a_late_copy_is_ended(session: Session) -> None:
+    await session.execute(ENDLESS)
+    capture = asyncio.create_task(session.checkpoint(timeout=1.0))
+    copy = await copy_of(session)
+    with pytest.raises(CaptureFailed, match="longer than 1 s"):
+        await capture
+    await ended(copy)
+    assert await value(session, "del endless\nx") == [1]
+
+
+async def test_a_capture_survives_the_worker(session: Session) -> None:
+    await session.execute(SLOW)
+    capture = asyncio.create_task(session.checkpoint())
+    while session._driver.arriving is None:
+        await asyncio.sleep(0.01)
+    assert (await session.execute("import os\nos._exit(1)")).error.type == "WorkerDied"
+    cp = await capture
+    result = await session.execute("x")
+    assert (result.value, result.resumed_from) == ([1], cp.id)
+
+
+async def test_a_fork_in_the_copy_says_nothing(session: Session) -> None:
+    await session.execute(
+        LARGE + "import os\nclass Loud:\n    def __reduce__(self):\n"
+        "        print('heard')\n        os.write(2, b'heard')\n        os.fork()\n"
+        "        return Loud, ()\nloud = Loud()"
+    )
+    cp = await session.checkpoint()
+    result = await session.execute("x")
+    assert (result.value, result.stdout, result.stderr) == ([1], "", "")
+    await session.restore(cp)
+    assert await value(session, "x") == [1]
+
+
+async def test_nothing_stays_open(session: Session) -> None:
+    await session.execute(LARGE)
+    await session.checkpoint()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        await session.checkpoint()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_a_worker_that_names_a_stranger_kills_nobody(session: Session) -> None:
+    assert session.pid is not None
+    assert _child(os.getpid(), session.pid) == -1
+    assert _child(-5, session.pid) == -1
+    mine = _child(session.pid, os.getpid())
+    assert mine >= 0
+    os.close(mine)
