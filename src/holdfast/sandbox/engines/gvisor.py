@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +65,7 @@ class GvisorEngine:
             "runsc": digest,
             "platform": PLATFORM,
             "machine": platform.machine(),
+            "python": sys.version,  # the agent's memory is in the image
             "cpu": _cpu_flags(),
         }
 
