@@ -139,6 +139,22 @@ async def test_a_fork_in_the_copy_says_nothing(session: Session) -> None:
     assert await value(session, "x") == [1]
 
 
+async def test_a_call_that_is_cancelled_while_the_copy_is_made(session: Session) -> None:
+    await session.execute(LARGE + "import os\nbig = os.urandom(4 << 20)")
+    before = len(os.listdir("/proc/self/fd"))
+    for wait in (0, 0.005, 0.02, 0.05, 0.1):
+        capture = asyncio.create_task(session.checkpoint())
+        await asyncio.sleep(wait)
+        capture.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await capture
+    for copy in copies(session):
+        await ended(copy)
+    assert await value(session, "x") == [1]
+    await session.flush()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # a thread's, at most
+
+
 async def test_nothing_stays_open(session: Session) -> None:
     await session.execute(LARGE)
     await session.checkpoint()

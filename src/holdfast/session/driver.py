@@ -316,8 +316,6 @@ class Driver:
             raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
         if isinstance(made, CapturingMessage):
             self.arriving = Arriving(worker.take_file(), made, timeout, worker.pid)
-            if self._abandoned:  # while the copy was made
-                self.arriving.stop("the capture was cancelled")
             return self.arriving
         return made
 
@@ -395,8 +393,11 @@ class Driver:
             if self._work is not None:
                 self.interrupt()
             await asyncio.wait({task})
-            if not task.cancelled():
-                task.exception()  # nobody is there to hear of it
+            # Nobody is there to hear of an error, or to take what a copy of the worker sends.
+            if not task.cancelled() and task.exception() is None:
+                result = task.result()
+                if isinstance(result, Arriving):
+                    result.close()
             raise
         finally:
             self._abandoned = False

@@ -81,6 +81,7 @@ class Snapshots:
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
         child = os.fork()
         if child == 0:
+            os.close(read)  # or it would wait for ever for a host that has gone
             _work(capture, environment, asked, write, self._notes, self._labels)
         os.close(write)
         self._children.append(child)
