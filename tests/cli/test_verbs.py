@@ -331,7 +331,8 @@ def test_init(run: Run, tmp_path: Path) -> None:
     assert "`holdfast init`" in missing.err
     assert run("init", str(place)).out == f"made a store at {place}\n"
     assert run("list", "--store", str(place)).code == 0
-    assert run("init", "--store", str(place), "--json").json == {"store": str(place), "made": False}
+    again = run("init", "--store", str(place), "--json").json
+    assert again == {"store": str(place), "made": False, "encrypted": False}
     assert run("init", "memory://").code == 11
 
 
