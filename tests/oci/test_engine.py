@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import NotFound
-from holdfast.oci.engine import EngineFailed, Limits, Runc, kill_tree
+from holdfast.oci.engine import EngineFailed, Limits, Runc, kill_tree, working_in
 from holdfast.oci.state import Process
 from holdfast.testing.containerd import eventually
 
@@ -61,3 +62,20 @@ def test_the_log_cap(shell: Runc, tmp_path: Path) -> None:
 
 def test_killing_what_is_gone_is_nothing() -> None:
     kill_tree(2**22 - 1)
+
+
+def test_an_engine_is_known_by_the_folder_it_works_in(tmp_path: Path) -> None:
+    staged = tmp_path / "staged"
+    assert working_in([str(staged)]) is None
+    words = ["sh", "-c", "sleep 60; :", "runc", "--image-path", f"{staged}/memory"]
+    with subprocess.Popen(words) as process:
+        try:
+            eventually(lambda: working_in([str(staged)]) is not None, "it is there")
+            found = working_in([str(tmp_path / "other"), str(staged)])
+            assert found is not None
+            assert found.pid == process.pid
+            assert working_in([str(tmp_path / "stag")]) is None  # not by the beginning of a name
+            assert working_in([]) is None
+        finally:
+            kill_tree(process.pid)
+    assert working_in([str(staged)]) is None

@@ -156,6 +156,19 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits) -> str | None:
         os.close(fd)
 
 
+def working_in(folders: Sequence[str]) -> Process | None:
+    """The first process, by number, that was told to work in one of these folders."""
+    below = tuple(f"{folder}/".encode() for folder in folders)
+    for name in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if below and any(word.startswith(below) for word in words):
+            return Process.of(int(name))
+    return None
+
+
 def kill_tree(pid: int) -> None:
     """Kill a process and all below it. They are stopped first, so that none escapes by forking."""
     held: set[int] = set()

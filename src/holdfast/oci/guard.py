@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.oci.engine import Runc, kill_tree
+from holdfast.oci.engine import Runc, kill_tree, working_in
 from holdfast.oci.layer.extract import put_back
 from holdfast.oci.state import ContainerState, Operation, Process
 from holdfast.runtime.trial import clear, detach
@@ -42,12 +42,15 @@ class Undo:
         operation = self._state.operation
         if operation is None:
             return None
-        if operation.engine is not None and operation.engine.alive:
+        # A wrapper may die between starting the engine and recording it; then the engine is known
+        # by the folder it works in, which nobody else has.
+        engine = operation.engine or working_in(operation.scratch)
+        if engine is not None and engine.alive:
             if operation.what == "checkpoint":
                 # A dump that is killed leaves foreign code in the processes it was dumping.
-                _wait_for(operation.engine, self._patience)
-            if operation.engine.alive:
-                kill_tree(operation.engine.pid)
+                _wait_for(engine, self._patience)
+            if engine.alive:
+                kill_tree(engine.pid)
         if operation.what == "restore":
             # A runc that was killed leaves a mount in its own folder and cannot delete that then.
             detach(Path(self._root) / self._id)
