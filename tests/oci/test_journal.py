@@ -32,6 +32,7 @@ def test_it_is_rotated(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     Journal(tmp_path / "file/runc.log").write("info", "lost")
+    assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_what_the_engine_reads(tmp_path: Path) -> None:

@@ -278,7 +278,11 @@ def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path) -> None:
                 loaded = StateManager.load("s", store=store)
                 assert loaded.state_data["step"] >= durable[-1]
                 assert len(loaded.list_checkpoints()) <= 4
-            # An entry that was cut off is reported until the next append (spec, section 4).
+            # An entry that was cut off is reported until the next append (spec, section 4); until
+            # then it is the only thing that may be, and no checkpoint is affected by it.
+            cut = store.verify().problems
+            assert len(cut) <= 1
+            assert not any(problem.affects for problem in cut)
             with store.draft("state/after") as draft:
                 draft.put("x", b"y")
                 draft.commit()

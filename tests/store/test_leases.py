@@ -136,6 +136,7 @@ def test_an_owner_that_wakes_up_before_anybody_came_goes_on(pair: Pair) -> None:
     time.sleep(0.2)
     lease.renew()
     save(ours, lease=lease)
+    assert not lease.lost
 
 
 def test_in_the_background_a_lease_lives_on(pair: Pair) -> None:
