@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +77,27 @@ def test_a_pack_that_a_dead_writer_left_is_not_referred_to(pair: Pair) -> None:
     with anew(pair.ours) as later:
         assert later.read(saved, "data") == data
         assert later.verify(deep=True).ok
+
+
+def test_a_pack_that_is_collected_while_it_is_verified_is_no_damage(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file stays open for whoever reads it, so only half of the looks at it find nothing."""
+    draft = pair.theirs.draft("state/dead")
+    draft.put("data", content("left", LARGE), split="pages")
+    draft._sink.finish()
+    draft.discard()
+    learn = pair.ours._ledger.library.learn
+
+    def learn_too_late(volumes: Iterable[bytes]) -> None:
+        pair.theirs.prune()
+        learn(volumes)
+
+    monkeypatch.setattr(pair.ours._ledger.library, "learn", learn_too_late)
+    found = pair.ours.verify(deep=True)
+    assert found.problems == ()
+    assert found.bytes_read > LARGE
+    assert not list(Path(pair.ours.url).glob("packs/*.pack"))
 
 
 def test_what_was_collected_long_ago_is_not_referred_to(pair: Pair) -> None:

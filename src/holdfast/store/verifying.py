@@ -8,7 +8,14 @@ from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.model.report import Problem, Verification
 from holdfast.store.backends.contract import VolumeInfo
 from holdfast.store.chunks.chunk import Location, chunk_id
-from holdfast.store.chunks.packs import BLOCK, check_head, read_table, stored_check, table_size
+from holdfast.store.chunks.packs import (
+    BLOCK,
+    check_head,
+    read_table,
+    row_places,
+    stored_check,
+    table_size,
+)
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.parts.blocks import LEAF_BLOCKS, pages_root
@@ -111,8 +118,10 @@ class _Inspection:
         except HoldfastError as error:
             self._problem(where, str(error), self._affected(now, volume.name))
             return
-        places = self._ledger.library.rows(volume.name)
+        self._ledger.library.learn([volume.name])
         if self._deep:
+            # By the table in hand: the pack may be collected before somebody reads it again.
+            places = row_places(volume.name, rows)
             checks = {row["offset"].item(): row["check"].tobytes() for row in rows}
             for chunk, place in places:
                 self._look_at_chunk(now, chunk, place, checks.get(place.offset))

@@ -95,6 +95,13 @@ def stored_check(codec: int, stored: Buffer) -> bytes:
     return bytes(8) if codec == RAW else blake3(stored).digest()[:8]
 
 
+def row_places(name: bytes, rows: Rows) -> list[tuple[bytes, Location]]:
+    """The chunks of a pack's table, and where they are."""
+    columns = (rows[field].tolist() for field in ("offset", "stored", "plain", "codec"))
+    ids = (row.tobytes() for row in rows["id"])
+    return [(chunk, Location(name, *where)) for chunk, *where in zip(ids, *columns, strict=True)]
+
+
 def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
     """A table of ids, places and checksums, sorted by id as raw bytes."""
     rows = np.zeros(len(entries), dtype=_ROW)
