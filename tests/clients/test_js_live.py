@@ -14,10 +14,8 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 from tests.server.conftest import Server, Starter
 
-IN_BROWSER = """
-async ([source, url, token]) => {
-  const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const { Sandbox } = await import(address);
+TOUR = """
+async ({ Sandbox }, url, token) => {
   const output = async (sandbox, code) => (await sandbox.exec("bash", code)).stdout.readAll();
   const sandbox = await Sandbox.create(url, { enableCheckpoint: true, token });
   const seen = { hello: await output(sandbox, "echo hello; echo kept > /root/kept") };
@@ -31,6 +29,22 @@ async ([source, url, token]) => {
   return seen;
 }
 """
+SEEN = {
+    "hello": "hello\n",
+    "state": "checkpointed",
+    "kept": "kept\n",
+    "forks": ["kept\n", "kept\n"],
+}
+IN_BROWSER = f"""
+async ([source, url, token]) => {{
+  const address = URL.createObjectURL(new Blob([source], {{ type: "text/javascript" }}));
+  return ({TOUR})(await import(address), url, token);
+}}
+"""
+RUNTIMES = {
+    "bun": ("node_modules/.bin/bun", "run"),
+    "deno": ("node_modules/.bin/deno", "run", "--no-prompt", "--allow-net=127.0.0.1"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +93,53 @@ def test_every_flow(client: Path, server: Server, request: pytest.FixtureRequest
     assert report["numPassedTests"] == (8 if engine == "gvisor" else 7)
 
 
-def test_the_example_of_the_readme(client: Path, server: Server, tmp_path: Path) -> None:
-    (block,) = re.findall(r"```ts\n(.*?)```", (client / "README.md").read_text(), re.DOTALL)
-    expected = re.findall(r"console\.log\(.*\); // (.*)", block)
-    values = json.dumps([server.address, server.token])
-    script = client / "node_modules/.example.mjs"  # where `ws` is found
-    script.write_text(
-        f"const [url, token] = {values};\n"
-        + block.replace('"holdfast"', json.dumps(str(client / "dist/esm/index.js")))
+def test_the_examples_of_the_readme(client: Path, server: Server, tmp_path: Path) -> None:
+    blocks = re.findall(r"```ts\n(.*?)```", (client / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        said = re.findall(r"(?:console\.log|process\.stdout\.write)\(.*\); // (.*)", block)
+        expected = [line for text in said for line in text.split(", ")]
+        values = json.dumps([server.address, server.token])
+        source = client / "node_modules/.example.ts"  # where `ws` is found
+        script = client / "node_modules/.example.mjs"
+        source.write_text(
+            f"const [url, token] = {values};\n"
+            + block.replace('"holdfast"', json.dumps(str(client / "dist/esm/index.js")))
+        )
+        options = ("--target=es2022", f"--outfile={script}", "--log-level=error")
+        run(client, "node_modules/.bin/esbuild", str(source), *options)
+        lines = run(tmp_path, "node", str(script)).split("\n")
+        assert [line for line in lines if line] == expected, block
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_with_the_runtimes_own_websocket(
+    runtime: str, client: Path, server: Server, tmp_path: Path
+) -> None:
+    """In an empty folder, where no package `ws` is found."""
+    values = ", ".join(json.dumps(value) for value in (server.address, server.token))
+    shutil.copy(client / "dist/esm/index.js", tmp_path / "holdfast.mjs")
+    (tmp_path / "tour.mjs").write_text(
+        'import * as holdfast from "./holdfast.mjs";\n'
+        f"console.log(JSON.stringify(await ({TOUR})(holdfast, {values})));\n"
     )
-    lines = run(tmp_path, "node", str(script)).split("\n")
-    assert [line for line in lines if line] == expected
+    program, *options = RUNTIMES[runtime]
+    if "/" in program:
+        program = str(client / program)
+    assert json.loads(run(tmp_path, program, *options, "tour.mjs")) == SEEN
+
+
+def test_node_without_a_websocket_says_what_to_do(client: Path, tmp_path: Path) -> None:
+    """Node 20 has none, newer ones do."""
+    shutil.copy(client / "dist/esm/index.js", tmp_path / "holdfast.mjs")
+    (tmp_path / "create.mjs").write_text(
+        'import { Sandbox } from "./holdfast.mjs";\n'
+        "delete globalThis.WebSocket;\n"
+        'const error = await Sandbox.create("http://127.0.0.1:1").catch((error) => error);\n'
+        "console.log(error.kind, error.hint);\n"
+    )
+    said = run(tmp_path, "node", "create.mjs")
+    assert said == "unsupported npm install ws, or use Node 22 or newer\n"
 
 
 @pytest.fixture
@@ -110,12 +160,7 @@ def test_in_a_browser(client: Path, server: Server, page: Page) -> None:
     sockets: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
     seen = page.evaluate(IN_BROWSER, [source, server.address, server.token])
-    assert seen == {
-        "hello": "hello\n",
-        "state": "checkpointed",
-        "kept": "kept\n",
-        "forks": ["kept\n", "kept\n"],
-    }
+    assert seen == SEEN
     assert len(sockets) == 4
     assert server.token is not None
     assert not [url for url in sockets if server.token in url or "token" in url]

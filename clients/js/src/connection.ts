@@ -7,7 +7,7 @@ const OPEN = 1;
 const FIRST_DELAY = 100;
 const LONGEST_DELAY = 5_000;
 /** How often to try before giving up: about a minute. */
-export const ATTEMPTS = 16;
+const ATTEMPTS = 16;
 
 /** Milliseconds before an attempt, counted from 0: twice as long each time, never two alike. */
 export function delayBefore(attempt: number, random: () => number = Math.random): number {
@@ -97,8 +97,19 @@ export class Connection {
     });
   }
 
-  get isOpen(): boolean {
-    return this.#socket?.readyState === OPEN;
+  /** Open it again, with patience, and say hello. Rejects with the reason of the last attempt. */
+  async reopen(path: string, hello: () => object, wanted: () => boolean): Promise<void> {
+    for (let attempt = 0; ; attempt += 1) {
+      await new Promise((resolve) => setTimeout(resolve, delayBefore(attempt)));
+      if (!wanted()) return;
+      try {
+        await this.open(path);
+        this.send(hello());
+        return;
+      } catch (error) {
+        if (attempt + 1 >= ATTEMPTS) throw error;
+      }
+    }
   }
 
   /** Send a frame. Throws ConnectionLost when there is nobody to send it to. */

@@ -1,50 +1,51 @@
-/** A process's output: a ReadableStream of text that can also be iterated, or read to its end. */
+/** A process's output: a ReadableStream of text that can be iterated everywhere, or read whole. */
 
-export class OutputStream implements AsyncIterable<string> {
-  readonly #stream: ReadableStream<string | Uint8Array>;
-  #controller!: ReadableStreamDefaultController<string | Uint8Array>;
-  #open = true;
+type Piece = string | Uint8Array;
 
+export class OutputStream extends ReadableStream<string> {
+  readonly #pieces: Pieces;
+
+  /** @internal Made with a process. */
   constructor() {
-    // Nothing is refused for want of a reader: the server bounds what is under way.
-    this.#stream = new ReadableStream(
-      {
-        start: (controller) => {
-          this.#controller = controller;
-        },
-        cancel: () => {
-          this.#open = false;
-        },
-      },
-      { highWaterMark: Number.POSITIVE_INFINITY },
-    );
-  }
-
-  /** The web stream, to be piped or handed on: text, piece by piece. */
-  get readable(): ReadableStream<string> {
-    const iterator = this[Symbol.asyncIterator]();
-    return new ReadableStream<string>({
-      async pull(controller) {
-        const { done, value } = await iterator.next();
-        if (done) controller.close();
-        else controller.enqueue(value);
-      },
-      async cancel() {
-        await iterator.return();
-      },
-    });
+    const pieces = new Pieces();
+    // A character may be split between two pieces of bytes.
+    const decoder = new TextDecoder();
+    const pull = async (controller: ReadableStreamDefaultController<string>) => {
+      let text = "";
+      let piece: Piece | undefined;
+      do {
+        piece = await pieces.next();
+        if (typeof piece === "string") text = piece;
+        else text = decoder.decode(piece, { stream: piece !== undefined });
+      } while (text === "" && piece !== undefined);
+      if (text !== "") controller.enqueue(text);
+      if (piece === undefined) controller.close();
+    };
+    // Pieces wait as they came until somebody reads, so that `readBytes` still has the bytes. None
+    // is refused for want of a reader: the server bounds what is under way.
+    super({ pull, cancel: () => pieces.discard() }, { highWaterMark: 0 });
+    this.#pieces = pieces;
   }
 
   /** Text as it comes. One reader only; leaving the loop early discards what follows. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, undefined> {
-    // A character may be split between two pieces of bytes.
-    const decoder = new TextDecoder();
-    for await (const piece of this.#pieces()) {
-      const text = typeof piece === "string" ? piece : decoder.decode(piece, { stream: true });
-      if (text !== "") yield text;
+  override async *[Symbol.asyncIterator](): AsyncGenerator<string, undefined, undefined> {
+    // Not every browser's streams can be iterated.
+    const reader = this.getReader();
+    let ended = false;
+    try {
+      while (true) {
+        const { done, value } = await reader.read().catch((error: unknown) => {
+          ended = true;
+          throw error;
+        });
+        ended = done;
+        if (done) return;
+        yield value;
+      }
+    } finally {
+      if (!ended) await reader.cancel();
+      reader.releaseLock();
     }
-    const rest = decoder.decode();
-    if (rest !== "") yield rest;
   }
 
   /** Everything until the end, as text. */
@@ -56,52 +57,79 @@ export class OutputStream implements AsyncIterable<string> {
 
   /** Everything until the end, as bytes: those of the process itself when it was run as binary. */
   async readBytes(): Promise<Uint8Array> {
-    const encoder = new TextEncoder();
-    const pieces: Uint8Array[] = [];
-    let size = 0;
-    for await (const piece of this.#pieces()) {
-      const bytes = typeof piece === "string" ? encoder.encode(piece) : piece;
-      pieces.push(bytes);
-      size += bytes.length;
-    }
-    const all = new Uint8Array(size);
-    let at = 0;
-    for (const piece of pieces) {
-      all.set(piece, at);
-      at += piece.length;
-    }
-    return all;
-  }
-
-  async *#pieces(): AsyncGenerator<string | Uint8Array, void, undefined> {
-    const reader = this.#stream.getReader();
-    let ended = false;
+    const reader = this.getReader(); // nobody else reads meanwhile
     try {
-      while (true) {
-        const { done, value } = await reader.read();
-        if (done) {
-          ended = true;
-          return;
-        }
-        yield value;
-      }
+      return joined(await this.#pieces.all());
     } finally {
-      // One that failed is no longer there to be cancelled.
-      if (!ended && this.#open) await reader.cancel();
       reader.releaseLock();
     }
   }
 
   /** @internal */
-  push(piece: string | Uint8Array): void {
-    if (this.#open && piece.length > 0) this.#controller.enqueue(piece);
+  push(piece: Piece): void {
+    this.#pieces.push(piece);
   }
 
-  /** @internal */
+  /** @internal What came before is still read; then the error, if there is one. */
   end(error?: Error): void {
-    if (!this.#open) return;
-    this.#open = false;
-    if (error === undefined) this.#controller.close();
-    else this.#controller.error(error);
+    this.#pieces.end(error);
   }
+}
+
+/** Pieces on their way from the connection to a reader. */
+class Pieces {
+  #waiting: Piece[] = [];
+  #ended = false;
+  #error: Error | undefined;
+  #wake: (() => void) | undefined;
+
+  push(piece: Piece): void {
+    if (this.#ended || piece.length === 0) return;
+    this.#waiting.push(piece);
+    this.#wake?.();
+  }
+
+  end(error?: Error): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#error = error;
+    this.#wake?.();
+  }
+
+  discard(): void {
+    this.#waiting = [];
+    this.end();
+  }
+
+  /** The next one; undefined at the end. Rejects with the error that ended it. */
+  async next(): Promise<Piece | undefined> {
+    while (this.#waiting.length === 0 && !this.#ended) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    const piece = this.#waiting.shift();
+    if (piece === undefined && this.#error !== undefined) throw this.#error;
+    return piece;
+  }
+
+  async all(): Promise<Piece[]> {
+    const all: Piece[] = [];
+    for (let piece = await this.next(); piece !== undefined; piece = await this.next()) {
+      all.push(piece);
+    }
+    return all;
+  }
+}
+
+function joined(pieces: Piece[]): Uint8Array {
+  const encoder = new TextEncoder();
+  const parts = pieces.map((piece) => (typeof piece === "string" ? encoder.encode(piece) : piece));
+  const all = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }

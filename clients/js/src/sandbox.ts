@@ -1,34 +1,24 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** A sandbox on a server. What the server says changes its state by the table in `states.ts`. */
 
-import { ATTEMPTS, Connection, delayBefore } from "./connection.js";
-import {
-  BadInput,
-  Conflict,
-  ConnectionLost,
-  errorOfKind,
-  type HoldfastError,
-  UsageError,
-} from "./errors.js";
+import { Connection } from "./connection.js";
+import { Conflict, ConnectionLost, type HoldfastError, UsageError } from "./errors.js";
+import { parseEvent } from "./events.js";
+import { Executions } from "./executions.js";
 import { failureOf } from "./failures.js";
 import { Files } from "./files.js";
 import type {
   CheckpointEvent,
-  ErrorEvent,
   ExecuteRequest,
-  ExitEvent,
   FilesEvent,
   ForkEvent,
-  OutputEvent,
   RollbackEvent,
-  SandboxIdEvent,
-  SnapshotEvent,
   StartedEvent,
-  StatusUpdate,
 } from "./messages.js";
 import { SandboxEvent } from "./messages.js";
+import { passFor, remember } from "./passes.js";
 import { Pending } from "./pending.js";
-import { SandboxProcess } from "./process.js";
+import type { SandboxProcess } from "./process.js";
 import { checkpointInfo, checkpointRequest, createRequest, executeRequest } from "./requests.js";
 import { openSocket } from "./socket.js";
 import { afterClose, afterStatus, TERMINAL } from "./states.js";
@@ -43,29 +33,6 @@ import {
 } from "./types.js";
 import { type Waiting, within } from "./waiting.js";
 
-type ServerEvent =
-  | StatusUpdate
-  | SandboxIdEvent
-  | OutputEvent
-  | ErrorEvent
-  | StartedEvent
-  | ExitEvent
-  | CheckpointEvent
-  | ForkEvent
-  | RollbackEvent
-  | SnapshotEvent
-  | FilesEvent;
-
-interface Remembered {
-  sandboxToken: string;
-  token: string | undefined;
-}
-
-/** Tokens of the sandboxes that this program made, so that attaching needs only the id. */
-const remembered = new Map<string, Remembered>();
-
-const RESUME_TIMEOUT = 2_000; // for the server to speak of an execution after a reconnect
-
 export class Sandbox {
   /** Files inside it. */
   readonly files = new Files((fields, options) =>
@@ -74,15 +41,12 @@ export class Sandbox {
   readonly #connection: Connection;
   readonly #options: ConnectOptions;
   readonly #pending = new Pending();
-  readonly #background = new Map<string, SandboxProcess>();
+  readonly #executions = new Executions(this);
   #state: SandboxState = SandboxState.CONNECTING;
   #id: string | undefined;
-  #execution: SandboxProcess | undefined;
   #leaveRunning = false;
   #checkpoint: CheckpointEvent | undefined;
   #ended: HoldfastError | undefined;
-  #resuming: ReturnType<typeof setTimeout> | undefined;
-  #processes = 0;
 
   private constructor(url: string, options: ConnectOptions, pass?: { id: string; token: string }) {
     this.#options = options;
@@ -112,15 +76,9 @@ export class Sandbox {
     sandboxToken?: string,
     options: ConnectOptions = {},
   ): Promise<Sandbox> {
-    const known = remembered.get(sandboxId);
-    const token = sandboxToken ?? known?.sandboxToken;
-    if (token === undefined) {
-      throw new BadInput(`no token for the sandbox ${sandboxId}`, {
-        hint: "give the sandboxToken of whoever made it",
-      });
-    }
-    const all = { ...options, token: options.token ?? known?.token };
-    const sandbox = new Sandbox(url, all, { id: sandboxId, token });
+    const pass = passFor(sandboxId, sandboxToken, options.token);
+    const all = { ...options, token: pass.token };
+    const sandbox = new Sandbox(url, all, { id: sandboxId, token: pass.sandboxToken });
     await sandbox.#start(sandbox.#attachPath(), undefined, options);
     return sandbox;
   }
@@ -139,7 +97,7 @@ export class Sandbox {
 
   /** What runs in the foreground; after `attach`, what was running when it was frozen. */
   get execution(): SandboxProcess | undefined {
-    return this.#execution;
+    return this.#executions.front;
   }
 
   // -- running --------------------------------------------------------------------------
@@ -160,7 +118,7 @@ export class Sandbox {
     );
     this.#check();
     if (options.background) return this.#execBeside(frame, options);
-    if (this.#execution !== undefined) {
+    if (this.execution !== undefined) {
       throw new Conflict("an execution is under way", {
         hint: "wait for it, or run this one with background: true",
       });
@@ -172,18 +130,15 @@ export class Sandbox {
   }
 
   async #execBeside(frame: ExecuteRequest, options: ExecOptions): Promise<SandboxProcess> {
-    this.#processes += 1;
-    const id = `p${this.#processes}-${Math.random().toString(36).slice(2, 10)}`;
-    const process = new SandboxProcess(this, id);
-    this.#background.set(id, process);
+    const process = this.#executions.addBeside();
     const { id: request, waiting } = this.#pending.request<StartedEvent>();
-    const full = { ...frame, process_id: id, request_id: request };
+    const full = { ...frame, process_id: process.id, request_id: request };
     try {
       await this.#ask(waiting, full, "starting the process", options, () =>
         this.#pending.drop(request),
       );
     } catch (error) {
-      this.#background.delete(id);
+      this.#executions.dropBeside(process.id);
       throw error;
     }
     return process;
@@ -260,7 +215,7 @@ export class Sandbox {
 
   /** @internal */
   handleMessage(data: string): void {
-    const event = parse(data);
+    const event = parseEvent(data);
     if (event === undefined || TERMINAL.has(this.#state)) {
       // After the end only the reason for it is still of interest.
       if (event?.event === "error") this.#pending.explain(event);
@@ -278,16 +233,16 @@ export class Sandbox {
         break;
       case "stdout":
       case "stderr":
-        this.#process(event.process_id)?.handleOutput(event);
+        this.#executions.handleOutput(event);
         break;
       case "started":
         if (event.request_id != null) this.#pending.answer(event.request_id, event);
         break;
       case "exit":
-        this.#handleExit(event);
+        this.#executions.handleExit(event);
         break;
       case "error":
-        this.#handleError(event);
+        if (!this.#pending.explain(event)) this.#executions.handleError(event);
         break;
       case "checkpoint":
         this.#checkpoint = event;
@@ -322,21 +277,20 @@ export class Sandbox {
 
   #handleStatus(status: string, message: string): void {
     const before = this.#state;
-    const context = { leaveRunning: this.#leaveRunning, executing: this.#execution !== undefined };
+    const context = { leaveRunning: this.#leaveRunning, executing: this.execution !== undefined };
     this.#state = afterStatus(before, status, context);
     this.#options.onStatus?.(status, message);
     switch (status) {
       case SandboxEvent.SANDBOX_RUNNING:
         this.#pending.done("start");
-        if (before === SandboxState.RECONNECTING) this.#awaitExecution();
+        if (before === SandboxState.RECONNECTING) this.#executions.awaitFront();
         break;
       case SandboxEvent.SANDBOX_EXECUTION_RUNNING:
-        clearTimeout(this.#resuming);
-        this.#execution ??= new SandboxProcess(this);
-        this.#pending.done("exec", this.#execution);
+        this.#pending.done("exec", this.#executions.running());
         break;
       case SandboxEvent.SANDBOX_EXECUTION_DONE:
-        this.#finishExecution();
+        this.#executions.takeFront()?.finish();
+        this.#pending.done("kill process");
         break;
       case SandboxEvent.SANDBOX_EXECUTION_ERROR:
       case SandboxEvent.SANDBOX_EXECUTION_UNSUPPORTED_LANGUAGE_ERROR:
@@ -386,39 +340,12 @@ export class Sandbox {
     this.#connection.close();
   }
 
-  #handleExit(event: ExitEvent): void {
-    this.#process(event.process_id)?.handleExit(event);
-    if (event.process_id == null) return; // EXECUTION_DONE follows
-    this.#background.get(event.process_id)?.finish();
-    this.#background.delete(event.process_id);
-  }
-
-  #handleError(event: ErrorEvent): void {
-    if (this.#pending.explain(event)) return;
-    const process = event.process_id == null ? undefined : this.#background.get(event.process_id);
-    if (process === undefined) return;
-    this.#background.delete(event.process_id ?? "");
-    process.finish(errorOfKind(event.kind, event.message, { hint: event.hint ?? undefined }));
-  }
-
-  #process(id: string | null | undefined): SandboxProcess | undefined {
-    return id == null ? this.#execution : this.#background.get(id);
-  }
-
-  #finishExecution(): void {
-    clearTimeout(this.#resuming);
-    this.#execution?.finish();
-    this.#execution = undefined;
-    this.#pending.done("kill process");
-  }
-
   #failExecution(fallback: HoldfastError): void {
     if (this.#pending.waitsFor("exec")) {
       this.#pending.failStep("exec", fallback);
       return;
     }
-    const failed = this.#execution;
-    this.#execution = undefined;
+    const failed = this.#executions.takeFront();
     this.#pending.failing(fallback, (error) => failed?.finish(error));
   }
 
@@ -489,67 +416,31 @@ export class Sandbox {
 
   #end(error: HoldfastError): void {
     this.#ended = error;
-    clearTimeout(this.#resuming);
     this.#pending.end(error);
-    this.#execution?.finish(error);
-    this.#execution = undefined;
-    for (const process of this.#background.values()) process.finish(error);
-    this.#background.clear();
+    this.#executions.end(error);
   }
 
   async #reconnect(): Promise<void> {
-    let last: unknown;
-    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-      await new Promise((resolve) => setTimeout(resolve, delayBefore(attempt)));
-      if (this.#state !== SandboxState.RECONNECTING) return;
-      try {
-        await this.#connection.open(this.#attachPath());
-        const offset = this.#execution?.offset ?? 0;
-        this.#connection.send({ action: "reconnect", ...(offset > 0 && { offset }) });
-        return; // the server's statuses say the rest; another close begins anew
-      } catch (error) {
-        last = error;
-      }
-    }
-    this.#state = SandboxState.FAILED;
-    this.#end(
-      new ConnectionLost("the connection broke and could not be made again", {
-        cause: last,
-        hint: "Sandbox.attach goes on if the sandbox is still there",
-      }),
-    );
-  }
-
-  /** After a reconnect the server speaks of an execution at once, if it still knows of one. */
-  #awaitExecution(): void {
-    if (this.#execution === undefined) return;
-    this.#resuming = setTimeout(() => {
-      const gone = this.#execution;
-      this.#execution = undefined;
-      gone?.finish(
-        new ConnectionLost("the process ended while the connection was broken", {
-          hint: "how it ended is not known",
+    const hello = () => {
+      const offset = this.execution?.offset ?? 0;
+      return { action: "reconnect", ...(offset > 0 && { offset }) };
+    };
+    const wanted = () => this.#state === SandboxState.RECONNECTING;
+    try {
+      // The server's statuses say the rest; another close begins anew.
+      await this.#connection.reopen(this.#attachPath(), hello, wanted);
+    } catch (error) {
+      this.#state = SandboxState.FAILED;
+      this.#end(
+        new ConnectionLost("the connection broke and could not be made again", {
+          cause: error,
+          hint: "Sandbox.attach goes on if the sandbox is still there",
         }),
       );
-    }, RESUME_TIMEOUT);
+    }
   }
 
   #attachPath(): string {
     return `/attach/${encodeURIComponent(this.sandboxId)}`;
-  }
-}
-
-function remember(id: string, sandboxToken: string, token: string | undefined): void {
-  remembered.set(id, { sandboxToken, token });
-}
-
-function parse(data: string): ServerEvent | undefined {
-  try {
-    const event: unknown = JSON.parse(data);
-    return typeof event === "object" && event !== null && "event" in event
-      ? (event as ServerEvent)
-      : undefined;
-  } catch {
-    return undefined; // no server of this protocol sends that: nothing to be done about it
   }
 }

@@ -168,12 +168,36 @@ describe("executing", () => {
     expect(await process.stdout.readAll()).toBe("ä€");
   });
 
+  it("gives what came before it broke, then the error", async () => {
+    const process = await running("bash", "x");
+    server.say({ event: "stdout", data: "before" }, "EXECUTION_ERROR", error("it broke"));
+    const seen: string[] = [];
+    const reading = (async () => {
+      for await (const piece of process.stdout) seen.push(piece);
+    })();
+    await expect(reading).rejects.toThrow("it broke");
+    expect(seen).toEqual(["before"]);
+    await expect(process.stderr.readBytes()).rejects.toThrow("it broke");
+    await expect(process.wait()).rejects.toThrow("it broke");
+  });
+
+  it("has one reader at a time", async () => {
+    const process = await running("bash", "x");
+    const first = process.stdout.readBytes();
+    await expect(process.stdout.readAll()).rejects.toThrow(TypeError);
+    expect(process.stdout.locked).toBe(true);
+    server.say({ event: "stdout", data: "all" }, "EXECUTION_DONE");
+    expect(new TextDecoder().decode(await first)).toBe("all");
+    expect(await process.stdout.readAll()).toBe("");
+  });
+
   it("gives a web stream", async () => {
     const process = await running("bash", "x");
+    expect(process.stdout).toBeInstanceOf(ReadableStream);
     server.say({ event: "stdout", data: "a" }, { event: "stdout", data: "b" }, "EXECUTION_DONE");
-    expect(
-      await new Response(process.stdout.readable.pipeThrough(new TextEncoderStream())).text(),
-    ).toBe("ab");
+    expect(await new Response(process.stdout.pipeThrough(new TextEncoderStream())).text()).toBe(
+      "ab",
+    );
   });
 
   it("discards the rest when a reader leaves early", async () => {
