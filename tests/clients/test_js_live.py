@@ -90,7 +90,7 @@ def test_every_flow(client: Path, server: Server, request: pytest.FixtureRequest
     )
     assert report["numFailedTests"] == 0
     # The process engine cannot keep processes alive, so one flow is not for it.
-    assert report["numPassedTests"] == (8 if engine == "gvisor" else 7)
+    assert report["numPassedTests"] == (9 if engine == "gvisor" else 8)
 
 
 def test_the_examples_of_the_readme(client: Path, server: Server, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ export class Pending {
     failing?.settle(failing.fallback);
   }
 
-  /** Nothing will be answered any more. */
+  /** What was asked for will not be answered, here or by this connection. */
   end(error: HoldfastError): void {
     this.settle();
     for (const waiting of [...this.#steps.values(), ...this.#requests.values()])

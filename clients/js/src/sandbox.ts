@@ -264,6 +264,11 @@ export class Sandbox {
     if (TERMINAL.has(before)) return; // no surprise
     this.#state = afterClose(before, this.#options.enableAutoReconnect ?? true);
     if (this.#state === SandboxState.RECONNECTING) {
+      this.#pending.end(
+        new ConnectionLost("the connection broke before the answer came", {
+          hint: "it may have been done or not; the sandbox itself goes on",
+        }),
+      );
       void this.#reconnect();
     } else if (this.#state === SandboxState.FAILED) {
       const said = reason ? `: ${reason}` : "";

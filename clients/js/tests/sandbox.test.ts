@@ -399,6 +399,21 @@ describe("a broken connection", () => {
     vi.useFakeTimers();
   });
 
+  it("leaves nobody waiting for an answer that will not come", async () => {
+    const asked = [
+      sandbox.files.read("/x"),
+      sandbox.exec("bash", "x"),
+      sandbox.exec(["x"], { background: true }),
+      sandbox.snapshotFilesystem("base"),
+    ].map((each) => expect(each).rejects.toThrow("before the answer came"));
+    server.hangUp();
+    await Promise.all(asked);
+    await vi.advanceTimersByTimeAsync(100);
+    server.say("RUNNING", "EXECUTION_RUNNING"); // it had been started
+    expect(sandbox.execution).toBeDefined();
+    expect(sandbox.state).toBe("executing");
+  });
+
   it("comes back by itself and goes on behind what was seen", async () => {
     const process = await running("bash", "count");
     server.cookie = "node=a; Path=/";

@@ -2,6 +2,7 @@
 
 import { afterEach, describe, expect, it } from "vitest";
 import { Conflict, Denied, NotFound, Sandbox, Unsupported, UsageError } from "../../src/index.js";
+import { CuttingProxy } from "./cutting.js";
 
 const url = process.env.HOLDFAST_URL ?? "";
 const token = process.env.HOLDFAST_TOKEN ?? "";
@@ -131,6 +132,35 @@ describe("a real server", () => {
     await expect(Sandbox.attach(url, "0".repeat(32), "x", { token })).rejects.toThrow(NotFound);
     const again = await attach(sandbox);
     expect(await output(again, "echo alive")).toBe("alive\n");
+  });
+
+  it("comes back after the network broke, with no output lost or repeated", async () => {
+    const proxy = await CuttingProxy.before(url);
+    try {
+      const sandbox = await Sandbox.create(proxy.url, { token });
+      made.push(sandbox);
+      const count = (to: number) => `for i in $(seq ${to}); do echo $i; sleep 0.002; done; exit 7`;
+      const expected = (to: number) => Array.from({ length: to }, (_, i) => `${i + 1}\n`).join("");
+      const front = await sandbox.exec("bash", count(600));
+      let seen = "";
+      const reading = (async () => {
+        for await (const text of front.stdout) seen += text;
+      })();
+      for (const lines of [100, 300]) {
+        while (seen.split("\n").length < lines) {
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+        proxy.cut();
+      }
+      await reading;
+      expect(seen).toBe(expected(600));
+      expect((await front.wait()).code).toBe(7);
+      expect(front.lost).toBe(0);
+      expect(proxy.connections).toBeGreaterThanOrEqual(3);
+      await sandbox.kill();
+    } finally {
+      proxy.close();
+    }
   });
 
   it("is left by await using, and can be found again", async () => {
