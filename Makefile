@@ -59,9 +59,11 @@ soak: setup-test ## the long counts and sweeps that `make test` leaves out; says
 
 bench: ## the benchmarks, with the peers side by side
 	@scripts/setup-python bench
+	@scripts/setup-python kishu
 	@scripts/setup-engines --tests
 	$(BIN)/python benchmarks/store.py $(ARGS)
 	$(BIN)/python benchmarks/state.py $(ARGS)
+	$(BIN)/python benchmarks/session.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
 	$(BIN)/python benchmarks/sandbox.py $(ARGS)
 

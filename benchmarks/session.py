@@ -1,0 +1,280 @@
+"""Live sessions beside Kishu, dill and cloudpickle: what a checkpoint costs after every step.
+
+    python benchmarks/session.py [--rounds 1] [--work W1,W2,...] [--tools holdfast,...] [--out DIR]
+
+Every tool runs the same cells, each in a process of its own, and restores in another one. All take
+turns within a round; what counts are the ratios. `--out docs/benchmarks` writes the page itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import measure
+from benchmarks.cells import all_work
+
+TOOLS = ("holdfast", "kishu", "cloudpickle", "dill")
+AWKWARD = "W5"
+KISHU = Path(__file__).resolve().parent.parent / ".cache/peers/kishu/bin/python"
+LIMIT = 900.0  # seconds for one tool on one kind of work
+
+# What each kind of work should cost at most: ms a step, ms the user waits, MB a step, and ms until
+# a fresh process answers.
+GOALS: dict[str, tuple[float, float | None, float, float]] = {
+    "W1": (5, 5, 1, 50),
+    "W2": (5, 2, 1, 100),
+    "W2s": (100, None, 2, 100),
+    "W3": (50, None, 6, 1000),
+    "W4": (float("inf"), 10, 0.1, 600),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tool on one kind of work; None where it failed."""
+
+    first: float
+    step: float
+    pause: float
+    megabytes: float
+    restore: float | None
+    warm: float | None
+    right: bool
+
+
+def run(tool: str, work: str, folder: Path, verb: str) -> dict[str, Any] | str:
+    """One process; a text says how it failed."""
+    python = str(KISHU) if tool == "kishu" else sys.executable
+    child = str(Path(__file__).with_name("session_tools.py"))
+    command = [python, child, tool, work, str(folder), verb]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not within {LIMIT:.0f} s"
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:120]
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def row(tool: str, work: str, scratch: Path) -> Row | str:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        saved = run(tool, work, Path(place), "save")
+        if isinstance(saved, str):
+            return saved
+        os.sync()
+        back = run(tool, work, Path(place), "restore")
+    restored = back if isinstance(back, dict) else {}
+    return Row(
+        first=saved["steps"][0],
+        step=statistics.median(saved["steps"][1:]),
+        pause=statistics.median(saved["pauses"][1:]),
+        megabytes=statistics.median(saved["sizes"][1:]) / 1e6,
+        restore=restored.get("restore"),
+        warm=restored.get("warm"),
+        right=bool(restored.get("right")),
+    )
+
+
+def awkward(tool: str, scratch: Path) -> str:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        saved = run(tool, AWKWARD, Path(place), "save")
+        back = run(tool, AWKWARD, Path(place), "restore") if isinstance(saved, dict) else saved
+    if isinstance(back, str) or isinstance(saved, str):
+        return str(back)
+    whole = "" if saved["together"] == "works" else f"; as one pickle none ({saved['together']})"
+    return f"{back['right']} of {back['of']} come back right{whole}"
+
+
+def limits(scratch: Path) -> str:
+    """What this machine can do at most, measured now."""
+    import numpy as np
+
+    source, target = np.ones(1 << 27), np.zeros(1 << 27)
+    copying = min(_timed(lambda: np.copyto(target, source)) for _ in range(3))
+    path = scratch / "limit"
+
+    def write(data: memoryview) -> None:
+        with path.open("wb", buffering=0) as file:
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+
+    writing = _timed(lambda: write(memoryview(source).cast("B")))  # type: ignore[arg-type]
+    syncs = [_timed(lambda: write(memoryview(bytes(4096)))) for _ in range(20)]
+    path.unlink()
+    return (
+        f"Here memory is copied at {1.074 / copying:.1f} GB/s, a file written and synced at"
+        f" {1.074 / writing:.1f} GB/s, and 4 KiB in {statistics.median(syncs) * 1e3:.1f} ms."
+    )
+
+
+def _timed(call: Any) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def middle(rows: Iterable[Row | str]) -> Row | str:
+    """The median of each figure; a failure in any round stands for all."""
+    found = list(rows)
+    for each in found:
+        if isinstance(each, str):
+            return each
+    good = [each for each in found if isinstance(each, Row)]
+
+    def median(name: str) -> float | None:
+        values = [getattr(each, name) for each in good]
+        return None if None in values else statistics.median(values)
+
+    figures = {name: median(name) for name in Row.__annotations__ if name != "right"}
+    return Row(right=all(each.right for each in good), **figures)  # type: ignore[arg-type]
+
+
+def table(found: dict[str, dict[str, Row | str]]) -> str:
+    head = "| | first, ms | a step, ms | of that waiting, ms | a step, MB | restore, ms | right |"
+    lines: list[str] = []
+    for name, rows in found.items():
+        lines += ["", f"**{name}**: {all_work()[name].what}", "", head, "|---" * 7 + "|"]
+        for tool, each in rows.items():
+            if isinstance(each, str):
+                lines.append(f"| {tool} | {each} | | | | | |")
+                continue
+            back = "failed" if each.restore is None else f"{each.restore:.0f}"
+            back += "" if each.warm is None else f" (into a running worker {each.warm:.0f})"
+            lines.append(
+                f"| {tool} | {each.first:.0f} | {each.step:.1f} | {each.pause:.1f}"
+                f" | {each.megabytes:.3f} | {back} | {'yes' if each.right else '**no**'} |"
+            )
+    return "\n".join(lines)
+
+
+def goals(found: dict[str, dict[str, Row | str]]) -> list[str]:
+    lines: list[str] = []
+    for name, rows in found.items():
+        ours = rows.get("holdfast")
+        if not isinstance(ours, Row):
+            continue
+        step, pause, megabytes, restore = GOALS[name]
+        back = ours.warm if name == "W1" else ours.restore
+        wanted = [
+            ("a step takes", ours.step, step, "ms"),
+            ("the user waits", ours.pause, pause, "ms"),
+            ("a step adds", ours.megabytes, megabytes, "MB"),
+            ("a restore answers after", back, restore, "ms"),
+        ]
+        for what, value, most, unit in wanted:
+            if most is None or most == float("inf") or value is None:
+                continue
+            said = "reached" if value <= most else "**missed**"
+            lines.append(f"- {said}: {name}, {what} {value:.2f} {unit}, at most {most:g}")
+        if not ours.right:
+            lines.append(f"- **missed**: {name}, what came back is not what was saved")
+        best = [each for tool, each in rows.items() if tool != "holdfast" and isinstance(each, Row)]
+        if best:
+            quickest = min(each.step for each in best)
+            smallest = min(each.megabytes for each in best)
+            lines.append(
+                f"- {name}: {ours.step / quickest:.3f} of the best peer's time a step,"
+                f" {ours.megabytes / max(smallest, 1e-6):.4f} of the best peer's bytes"
+            )
+    return lines
+
+
+def plot(found: dict[str, dict[str, Row | str]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4))
+    names = list(found)
+    tools = list(dict.fromkeys(tool for rows in found.values() for tool in rows))
+    width = 0.8 / max(1, len(tools))
+    for number, tool in enumerate(tools):
+        rows = [found[name].get(tool) for name in names]
+        for axis, figure_of in zip(axes, ("step", "megabytes", "restore"), strict=True):
+            heights = [
+                (getattr(each, figure_of) or 0) if isinstance(each, Row) else 0 for each in rows
+            ]
+            axis.bar([x + number * width for x in range(len(names))], heights, width, label=tool)
+    titles = ("a step, ms", "a step, MB", "restore, ms")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_xticks([x + 0.4 for x in range(len(names))], names)
+        axis.set_ylabel(f"{title} (log scale, lower is better)")
+        axis.set_yscale("log")
+    axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+HEADING = """# Sessions beside their peers
+
+`make bench` runs the same cells under Holdfast, Kishu, dill and cloudpickle, makes a checkpoint
+after every step, and restores the last one in a fresh process. A checkpoint is counted when it is
+on disk; "waiting" is how long no cell can run meanwhile. "Right" says that a check of all values
+passed afterwards. Kishu runs in an environment of its own.
+
+![time a step, bytes a step, time of a restore](session.svg)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--work", default=",".join([*GOALS, AWKWARD]))
+    parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
+    given = parser.parse_args()
+    tools, chosen = given.tools.split(","), given.work.split(",")
+    if "kishu" in tools and not KISHU.exists():
+        raise SystemExit("Kishu is not installed: scripts/setup-python kishu")
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as temporary:
+        scratch = Path(temporary)
+        light = limits(scratch)
+        rounds: dict[str, dict[str, list[Row | str]]] = {}
+        for number in range(given.rounds):
+            for name in chosen:
+                if name == AWKWARD:
+                    continue
+                for tool in tools:
+                    print(f"round {number + 1}: {name}, {tool}", file=sys.stderr)
+                    rounds.setdefault(name, {}).setdefault(tool, []).append(
+                        row(tool, name, scratch)
+                    )
+        kinds = {tool: awkward(tool, scratch) for tool in tools} if AWKWARD in chosen else {}
+    found = {
+        name: {tool: middle(rows) for tool, rows in by_tool.items()}
+        for name, by_tool in rounds.items()
+    }
+    text = "\n".join([
+        HEADING,
+        f"Medians of {given.rounds} rounds. {measure.machine()}. {light}",
+        table(found), "",
+        *(["**W5**: generators, locks, files, views, cycles, closures and the like", ""]
+          + [f"- {tool}: {said}" for tool, said in kinds.items()] + [""] if kinds else []),
+        *goals(found),
+    ])  # fmt: skip
+    print(text)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "session.md").write_text(text + "\n")
+    plot(found, given.out / "session.svg")
+    print(f"written to {given.out}/session.md and session.svg", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
