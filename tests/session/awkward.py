@@ -63,9 +63,12 @@ KINDS = (
          "        nonlocal n\n        n += 1\n        return n\n    return up, lambda: n\n"
          "§, §now = §make()\n§()", "(§(), §now() == 2)[1]", names=("§", "§now")),
     kind("partials", "import functools\n§ = functools.partial(int, base=2)", "§('101') == 5"),
-    kind("functions with lru_cache", "@functools.lru_cache(7)\ndef §(n): return n * rate\n§(4)",
-         "§(4) == 8 and §.cache_info().maxsize == 7 and §.cache_info().hits == 0",
-         "rebuilt", "the function; its cache is empty"),
+    kind("functions with lru_cache", "§ran = []\n@functools.lru_cache(7, typed=True)\n"
+         "def §(n, *, twice=False):\n    §ran.append(n)\n    return n * (4 if twice else rate)\n"
+         "§(4); §(4.0); §(5, twice=True)",
+         "(§(4), §(4.0), §(5, twice=True), §(6)) == (8, 8.0, 20, 12) and §ran == [4, 4.0, 5, 6] and"
+         " §.cache_info()[:3] == (3, 4, 7)",
+         "rebuilt", "with what is in its cache; the counts of hits and misses begin anew"),
     kind("bound methods", "class §C:\n    def __init__(self): self.n = 1\n"
          "    def m(self): return self.n\n§o = §C()\n§ = §o.m\n§b = [].append",
          "(setattr(§o, 'n', 7), §() == 7 and §.__self__ is §o and §b.__self__ == [])[1]",
@@ -81,6 +84,11 @@ KINDS = (
     kind("metaclasses", "class §M(type):\n    def __new__(m, n, b, d):\n        d['tag'] = n\n"
          "        return super().__new__(m, n, b, d)\nclass §C(metaclass=§M): pass\n§ = §C()",
          "type(type(§)) is §M and §.tag.endswith('C')"),
+    kind("abstract and generic classes", "import abc\nT = typing.TypeVar('T')\nclass §A(abc.ABC):\n"
+         "    @abc.abstractmethod\n    def m(self): ...\nclass §G(§A, typing.Generic[T]):\n"
+         "    def m(self): return 1\n§A.register(int)\n§ = [§G[int](), §G[str]]",
+         "§[0].m() == 1 and isinstance(§[0], §A) and §[1].__args__ == (str,) and issubclass(int, §A)"
+         " and bool(§A.__abstractmethods__)", names=("§",)),
     kind("slots", "class §S:\n    __slots__ = ('a', 'b')\n§ = §S()\n§.a = [1]",
          "§.a == [1] and not hasattr(§, 'b')"),
     kind("properties", "class §C:\n    @property\n    def p(self): return self._p\n"
@@ -89,6 +97,14 @@ KINDS = (
     kind("descriptors with a state", "class §D:\n    def __init__(self): self.seen = []\n"
          "    def __get__(self, o, c): return self\n    def __set__(self, o, v): self.seen.append(v)\n"
          "class §C:\n    d = §D()\n§ = §C()\n§.d = 5", "§.d.seen == [5] and §C.d is §.d"),
+    kind("cached properties, single dispatch, partial methods", "class §C:\n"
+         "    @functools.cached_property\n    def slow(self): return [1]\n"
+         "    @functools.singledispatchmethod\n    def f(self, x): return 'any'\n"
+         "    @f.register\n    def _(self, x: int): return 'int'\n"
+         "    g = functools.partialmethod(f, 3)\n@functools.singledispatch\ndef §d(x): return 'any'\n"
+         "@§d.register\ndef _(x: str): return 'text'\n§ = §C()\n§.slow.append(2)",
+         "§.slow == [1, 2] and §.f('x') == 'any' and §.f(1) == 'int' and §.g() == 'int'"
+         " and §d('x') == 'text' and §d(1) == 'any'", names=("§",)),
     kind("decorators with a state", "def §count(f):\n    @functools.wraps(f)\n"
          "    def inner(*a):\n        inner.calls += 1\n        return f(*a)\n"
          "    inner.calls = 0\n    return inner\n@§count\ndef §(x): return x + 1\n§(1); §(1)",
@@ -125,11 +141,16 @@ KINDS = (
          "(§l.append(4), list(§[0]) == [2, 3, 4] and list(§[1]) == ['a', 'b'] and"
          " list(§[2]) == [(1, 'y')] and list(§[3]) == [(1, 2)] and list(§[4]) == [3])[1]",
          names=("§", "§l")),
+    kind("iterators over dicts and sets", "§ = [iter({'a': 1, 'b': 2}), iter({7}), iter({'c': 3}.items())]\n"
+         "next(§[0])", "[list(each) for each in §] == [['b'], [7], [('c', 3)]]", "exact",
+         "with what was left; no longer tied to the dict"),
     kind("itertools", "import itertools\n§ = [itertools.count(5), itertools.cycle('ab'),"
          " itertools.chain([1], [2]), itertools.islice([1, 2, 3], 1, None)]\nnext(§[1])",
          "next(§[0]) == 5 and next(§[1]) == 'b' and list(§[2]) == [1, 2] and list(§[3]) == [2, 3]"),
     kind("coroutines that have not begun", "async def §f(x): return x * rate\n§ = §f(4)",
          "await § == 8"),
+    kind("asynchronous generators that have not begun", "async def §f(n):\n    yield n\n    yield n * rate\n"
+         "§ = §f(4)", "[x async for x in §] == [4, 8]"),
     kind("coroutines under way", "import types as _t\n@_t.coroutine\ndef §p(): yield\n"
          "async def §f(): await §p()\n§ = §f()\n§.send(None)", "'under way' in repr(§)",
          "placeholder", "CPython cannot copy a running frame"),
@@ -140,13 +161,29 @@ KINDS = (
     kind("files that are written", "§p = folder + '/written'\n§ = open(§p, 'w')\n_ = §.write('abc')",
          "(§.write('def'), §.flush(), open(§p).read() == 'abcdef')[2]", "rebuilt",
          "opened again at its position, never emptied, while the file is the same"),
-    kind("files that are gone", "import os\n§p = folder + '/gone'\n§ = open(§p, 'w+')\nos.remove(§p)",
-         "'deleted' in repr(§)", "placeholder", "there is nothing to open again"),
+    kind("text files in the middle of a loop", "§p = folder + '/loop'\n"
+         "_ = open(§p, 'w').write('\\n'.join('é%d' % i for i in range(9000)))\n§ = open(§p)\n"
+         "for §line in §:\n    if §line == 'é7000\\n': break",
+         "next(§) == 'é7001\\n' and len(§.readlines()) == 1998", "rebuilt",
+         "opened again at its position, if the encoding is UTF-8, ASCII or Latin"),
+    kind("files that are gone", "import os\n§p = folder + '/gone'\n§ = open(§p, 'w+')\n"
+         "_ = §.write('abc')\nos.remove(§p)",
+         "(§.write('d'), §.seek(0), §.read() == 'abcd' and not os.path.exists(§p))[2]", "rebuilt",
+         "with its content (up to 64 MiB) and its position, in a file without a name"),
+    kind("temporary files", "import tempfile\n§ = tempfile.TemporaryFile()\n"
+         "_ = §.write(b'abcdef'), §.seek(2)", "§.read() == b'cdef'", "rebuilt",
+         "with their content (up to 64 MiB) and position"),
     kind("pipes", "§r, §w = os.pipe()\n§ = os.fdopen(§r)\n§w = os.fdopen(§w, 'wb')",
          "'pipe' in repr(§) and 'pipe' in repr(§w)", "placeholder", "the other end is another process's",
          ("§", "§w")),
-    kind("sockets", "import socket\n§ = socket.socketpair()", "'socket' in repr(§[0])", "placeholder",
-         "the other end is another process's"),
+    kind("sockets that are not in use", "import socket\n§ = [socket.socket(), socket.socket(socket.AF_INET6,"
+         " socket.SOCK_DGRAM)]\n§[0].setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)\n"
+         "§[0].settimeout(3)\n§[1].close()",
+         "§[0].gettimeout() == 3 and §[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1"
+         " and §[0].fileno() > 2 and §[1].fileno() == -1"),
+    kind("sockets that are bound or connected", "§ = socket.socketpair()\n§b = socket.create_server("
+         "('127.0.0.1', 0))", "'connected to' in repr(§[0]) and 'bound to' in repr(§b)",
+         "placeholder", "somebody else is at the other end, or has the address by then", ("§", "§b")),
     kind("the session's own streams", "import sys\n§ = [sys.stdout, sys.stderr]",
          "§[0] is sys.stdout and §[1] is sys.stderr"),
     kind("locks that nobody holds", "import threading\n§ = [threading.Lock(), threading.RLock(),"
@@ -238,6 +275,53 @@ WITH_THREADS = (
          "'somebody holds it' in repr(§)", "placeholder", "the holder may be another thread"),
     kind("data beside threads", "§ = {'a': [1]}\n§b = §['a']", "§['a'] is §b", names=("§", "§b")),
 )  # fmt: skip
+
+
+# What sessions were asked to deal with, and the kinds in which that is shown.
+ASKED: dict[str, tuple[str, ...]] = {
+    "shared references": ("shared references",),
+    "cyclic references": ("cycles",),
+    "views": ("views of arrays", "large arrays and views of them"),
+    "closures sharing a cell": ("closures that share a cell",),
+    "lambdas that use globals": ("lambdas that use globals",),
+    "recursive lambdas": ("recursive lambdas",),
+    "partials": ("partials",),
+    "caches": ("functions with lru_cache",),
+    "bound methods": ("bound methods",),
+    "enums": ("enums",),
+    "dataclasses": ("dataclasses",),
+    "named tuples": ("named tuples",),
+    "metaclasses": ("metaclasses",),
+    "slots": ("slots",),
+    "properties": ("properties",),
+    "descriptors": ("descriptors with a state",),
+    "decorators with state": ("decorators with a state",),
+    "nested classes": ("classes inside classes", "classes made in functions"),
+    "dynamic classes": ("classes made by type()",),
+    "dynamic modules": ("modules made at run time",),
+    "generators": ("generators that have not begun", "generators that have ended",
+                   "generators under way"),
+    "iterators": ("iterators", "iterators over dicts and sets", "itertools"),
+    "coroutines": ("coroutines that have not begun", "coroutines under way"),
+    "files": ("files that are read", "files that are written", "files that are gone",
+              "text files in the middle of a loop", "temporary files"),
+    "pipes": ("pipes",),
+    "locks": ("locks that nobody holds", "locks that the session holds",
+              "locks held while threads run"),
+    "events": ("events, barriers and queues",),
+    "sockets": ("sockets that are not in use", "sockets that are bound or connected"),
+    "threads": ("threads that have not begun", "threads"),
+    "loggers": ("loggers",),
+    "regexes": ("regular expressions",),
+    "contextvars": ("context variables",),
+    "weakrefs": ("weak references",),
+    "memoryviews": ("memoryviews",),
+    "StringIO": ("StringIO and BytesIO",),
+    "exceptions with tracebacks": ("exceptions", "exceptions with tracebacks"),
+    "module aliases": ("module aliases",),
+    "monkey-patched modules": ("modules with changes",),
+    "random states": ("random generators", "the global random states"),
+}  # fmt: skip
 
 
 def rows() -> list[str]:

@@ -417,12 +417,7 @@ async def test_secrets_are_left_out_and_reported(session: Session, store, monkey
     assert cp.report["tokens"].outcome == "exact"
     for name in ("config", "connect", "client"):
         assert "secret" in cp.report[name].reason
-    kept = b"".join(
-        store.read(cp.id, part.name)
-        if part.split != "structure"
-        else repr(store.value(cp.id, part.name)).encode()
-        for part in store.show(cp.id).parts
-    )
+    kept = _everything(store, cp)
     for leaked in (
         "hunter2",
         "raw-bytes",
@@ -462,12 +457,7 @@ async def test_secrets_in_every_kind_of_container(session: Session, store) -> No
         "rows = [{'user': str(i), 'password': f'leak-8-{i}'} for i in range(5000)]",
     )
     cp = await session.checkpoint()
-    kept = b"".join(
-        store.read(cp.id, part.name)
-        if part.split != "structure"
-        else repr(store.value(cp.id, part.name)).encode()
-        for part in store.show(cp.id).parts
-    )
+    kept = _everything(store, cp)
     for number in range(1, 9):
         assert f"leak-{number}".encode() not in kept, number
     for name in ("ordered", "login", "closure", "account", "partial", "held", "lazy", "rows"):
@@ -481,6 +471,42 @@ async def test_secrets_in_every_kind_of_container(session: Session, store) -> No
     ) == ["again"] * 4 + [{"password": "again"}] + ["again"] * 2 + [
         {"user": "4999", "password": "again"}
     ]
+
+
+async def test_secrets_under_the_names_of_parameters(session: Session, store) -> None:
+    await run(
+        session,
+        "import functools\ndef numbers(token):\n    yield token\nbegun = numbers('leak-1')\n"
+        "@functools.lru_cache\ndef login(user, password): return {'token': 'leak-2'}\n"
+        "_ = login('me', 'leak-3'), login('me', password='leak-4')\n"
+        "def connect(host):\n    password = f'leak-5-{host}'\n    return password",
+    )
+    cp = await session.checkpoint()
+    kept = _everything(store, cp)
+    for number in range(1, 6):
+        assert f"leak-{number}".encode() not in kept, number
+    for name in ("begun", "login", "connect"):
+        assert "secret" in cp.report[name].reason, name
+
+
+async def test_text_inside_of_other_text_is_data(session: Session, store) -> None:
+    """The guide says so: names are what tells a secret, and in these nothing has a name."""
+    code = "pairs = [('password', 'data-1')]\ntext = 'PASSWORD=data-2'\nhost = 'db'\n"
+    code += "def url():\n    return f'postgres://me:data-3@{host}'"
+    await run(session, code)
+    cp = await session.checkpoint()
+    kept = _everything(store, cp)
+    assert all(f"data-{number}".encode() in kept for number in (1, 2, 3))
+    assert {cp.report[name].outcome for name in ("pairs", "text")} == {"exact"}
+
+
+def _everything(store, checkpoint) -> bytes:
+    return b"".join(
+        store.read(checkpoint.id, part.name)
+        if part.split != "structure"
+        else repr(store.value(checkpoint.id, part.name)).encode()
+        for part in store.show(checkpoint.id).parts
+    )
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "keys", "monkey", "passwords_seen"])
@@ -573,7 +599,7 @@ async def test_definitions_that_change_data_when_they_run(session: Session) -> N
 @pytest.mark.parametrize(
     ("make_it", "kind"),
     [
-        ("__import__('socket').socket()", "socket"),
+        ("__import__('socket').create_server(('127.0.0.1', 0))", "socket"),
         ("open('/dev/null')", "TextIOWrapper"),
     ],
 )

@@ -73,7 +73,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = type(obj)
         if issubclass(kind, tuple):
             fields = getattr(kind, "_fields", ())
-            self._fields(zip(fields, obj, strict=False) if type(fields) is tuple else ())
+            self.fields(zip(fields, obj, strict=False) if type(fields) is tuple else ())
         reducer = self.dispatch_table.get(kind)
         try:
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
@@ -136,8 +136,12 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         defaults = function.__defaults__ or ()
         names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-        self._fields(zip(names, defaults, strict=True))
-        self._fields((name, _contents(cell)) for name, cell in cells)
+        self.fields(zip(names, defaults, strict=True))
+        self.fields((name, _contents(cell)) for name, cell in cells)
+
+    def fields(self, pairs: Any) -> None:
+        if any(secret(name, value) for name, value in pairs):
+            self._output.alarming = True  # a second look is due
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         self._output.grow(size)
@@ -152,11 +156,6 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._output.check(size)
 
     # -- underneath ----------------------------------------------------------------------
-
-    def _fields(self, pairs: Any) -> None:
-        """Values whose names the pickle may not tell; a secret asks for a second look."""
-        if any(secret(name, value) for name, value in pairs):
-            self._output.alarming = True
 
     def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         """Whether a buffer stays in the pickle; a large one is kept beside it."""
@@ -210,12 +209,12 @@ class ReferencePickler(RecordPickler):
                 self.found.secrets.append(name)
                 return ("secret", name)
         elif issubclass(kind, dict):
-            self._fields(dict.items(obj))
+            self.fields(dict.items(obj))
         return None
 
-    def _fields(self, pairs: Any) -> None:
+    def fields(self, pairs: Any) -> None:
         if not self._searching:
-            super()._fields(pairs)
+            super().fields(pairs)
             return
         for key, value in pairs:
             if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:

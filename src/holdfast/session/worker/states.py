@@ -1,9 +1,12 @@
-"""What the source of a class does not say: attributes that came or changed after it ran."""
+"""What the source of a class does not say: attributes that came or changed after it ran, and
+classes that were registered with it (`ABC.register`)."""
 
 from __future__ import annotations
 
+import abc
 import enum
 import sys
+from collections.abc import Callable
 from types import FunctionType
 
 from holdfast.session.worker.definitions import (
@@ -63,6 +66,7 @@ def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
         and _has_state(value, snapshot.methods.get(name))
     }
     state: dict[str, object] = {"set": changed, "delete": deleted, "methods": methods}
+    state["register"] = _registered(cls)
     return {name: value for name, value in state.items() if value}
 
 
@@ -84,7 +88,21 @@ def _apply(cls: type, state: dict[str, object]) -> list[str]:
         if isinstance(method, FunctionType):
             method.__defaults__, method.__kwdefaults__, attributes = parts
             method.__dict__.update(attributes)
+    registered = state.get("register")
+    for other in registered if isinstance(registered, list) else ():
+        if isinstance(cls, abc.ABCMeta) and isinstance(other, type):
+            cls.register(other)
     return problems
+
+
+def _registered(cls: type) -> list[type]:
+    """The classes that an abstract class takes for its own although they do not descend from it."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    # Nothing public tells; what `abc` prints for debugging does.
+    references: set[Callable[[], type | None]] = abc._get_dump(cls)[0]  # type: ignore[attr-defined]
+    found = [other for reference in references if (other := reference()) is not None]
+    return sorted(found, key=lambda other: (type_module(other), other.__qualname__))
 
 
 def _may_have_changed(name: str, value: object) -> bool:

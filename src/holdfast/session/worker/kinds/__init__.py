@@ -19,6 +19,7 @@ from holdfast.session.worker.kinds import (
     matches,
     memory,
     modules,
+    sockets,
     synchronization,
     weak,
 )
@@ -48,6 +49,7 @@ _FAMILIES: list[tuple[type, Reduce]] = [
 # Types of libraries that only some sessions load, by module and name.
 _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "ndarray"): arrays.reduce_array,
+    ("socket", "socket"): sockets.reduce_socket,
     ("subprocess", "Popen"): synchronization.reduce_process,
 }
 

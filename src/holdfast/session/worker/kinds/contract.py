@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
@@ -50,6 +50,9 @@ class Recorder(Protocol):
 
     def enclosed(self, function: FunctionType) -> None:
         """The variables that a function uses of the one around it have names."""
+
+    def fields(self, pairs: Iterable[tuple[str, object]]) -> None:
+        """Values with names that the pickle may not tell, so that secrets are found."""
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         """Keep memory beside the record; the label to find it by."""

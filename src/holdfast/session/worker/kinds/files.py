@@ -1,7 +1,8 @@
 """Open files: opened again at their position, as long as the file is still the same.
 
 A file that was read is the same when its size and its time of change are; one that was written
-when it is the same file and still reaches the position. Nothing is ever cut off or written.
+when it is the same file and still reaches the position. Nothing is ever cut off or written. A
+file that was deleted, as a temporary one is, comes back with its content.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import io
 import os
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from holdfast.session.worker.kinds import reading
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+
+LARGEST = 64 << 20  # of a deleted file, which is kept with its content
 
 # `Any` below: the many classes of `io` share no base that says what they can do.
 
@@ -40,6 +45,20 @@ def reopen(
     raw = io.FileIO(os.open(path, flags | (os.O_APPEND if "a" in mode else 0) | os.O_CLOEXEC),
                     _raw_mode(mode))  # fmt: skip
     raw.name = path
+    made = _wrapped(raw, form, text)
+    made.seek(position)
+    return made
+
+
+def nameless(name: Any, mode: str, position: int, content: bytes, form: str, text: Any) -> Any:
+    """A file that nobody else can open, with this content."""
+    fd = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    raw = io.FileIO(fd, _raw_mode(mode))
+    with memoryview(content) as left:
+        written = 0
+        while written < len(left):
+            written += os.pwrite(fd, left[written:], written)
+    raw.name = fd if name is None else name
     made = _wrapped(raw, form, text)
     made.seek(position)
     return made
@@ -94,35 +113,65 @@ def _file(recorder: Recorder, obj: Any) -> Reduction:
     if obj.closed:
         return closed, (str(path), raw.mode, form, text)
     found = os.fstat(raw.fileno())
-    reason = _unusual(found, path)
+    deleted = stat.S_ISREG(found.st_mode) and not found.st_nlink
+    reason = "" if deleted else _unusual(found, path) or _elsewhere(found, path)
     if reason:
         return recorder.hole(obj, reason)
-    path = str(Path(path).absolute())
-    try:
-        there = os.stat(path)
-    except OSError:
-        return recorder.hole(obj, f"{path} is not there any more")
-    if (there.st_dev, there.st_ino) != (found.st_dev, found.st_ino):
-        return recorder.hole(obj, f"{path} is another file by now")
-    if raw.mode != "rb" and recorder.apart:
-        _catch(raw, found)
-    if raw.mode != "rb":
-        obj.flush()
-        found = os.fstat(raw.fileno()) if not recorder.apart else found
+    content, found = _settled(recorder, obj, raw, found, deleted)
+    position = reading.position(obj)
+    if position is None:
+        return recorder.hole(obj, "where it stands in the middle of an iteration cannot be told")
     if text is not None:
         recorder.note("opened again, with newline=None")  # which it was opened with is not told
-    known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    position = obj.tell()
-    return reopen, (path, raw.mode, position, known, form, text)
+    if not deleted:
+        known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        whole = str(Path(path).absolute())
+        return reopen, (whole, raw.mode, position, known, form, text)
+    if content is None:
+        return recorder.hole(obj, f"its file was deleted, and has more than {LARGEST} bytes")
+    recorder.note("its file was deleted; it comes back with its content, under no name")
+    called = path if isinstance(path, str) else None
+    return nameless, (called, raw.mode, position, content, form, text)
 
 
-def _catch(raw: io.FileIO, found: os.stat_result) -> None:
-    """What is still to be written goes nowhere: the session itself will write it."""
+def _settled(
+    recorder: Recorder, obj: Any, raw: io.FileIO, found: os.stat_result, deleted: bool
+) -> tuple[bytes | None, os.stat_result]:
+    """What a deleted file holds, with all that waits to be written, and the file as it is then."""
+    waiting = raw.mode != "rb"
+    if waiting and not recorder.apart:
+        obj.flush()
+        found = os.fstat(raw.fileno())
+    content = _content(recorder, raw.fileno(), found) if deleted else None
+    if waiting and recorder.apart:
+        start = _catch(raw, found)
+        obj.flush()
+        if content is not None:
+            late = os.pread(raw.fileno(), os.fstat(raw.fileno()).st_size - start, start)
+            content = content[:start].ljust(start, b"\0") + late + content[start + len(late) :]
+    return content, found
+
+
+def _content(recorder: Recorder, fd: int, found: os.stat_result) -> bytes | None:
+    """All of a file, from the beginning; None when that is too much."""
+    if found.st_size > LARGEST:
+        return None
+    recorder.check_size(found.st_size)
+    again = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)  # it may be write-only
+    try:
+        return os.pread(again, found.st_size, 0)
+    finally:
+        os.close(again)
+
+
+def _catch(raw: io.FileIO, found: os.stat_result) -> int:
+    """What is still to be written goes elsewhere, from here on: the session itself writes it."""
     start = found.st_size if "a" in raw.mode else raw.tell()
     memory = os.memfd_create("holdfast-file")
     os.lseek(memory, start, os.SEEK_SET)
     os.dup2(memory, raw.fileno())
     os.close(memory)
+    return start
 
 
 def _taken_apart(obj: Any) -> tuple[str, Any, io.FileIO | None]:
@@ -149,9 +198,18 @@ def _unusual(found: os.stat_result, path: object) -> str:
     for test, name in kinds:
         if test(found.st_mode):
             return f"{name} is not brought back"
-    if not isinstance(path, str):
-        return "it was opened by a number, so its name is not known"
-    return "" if found.st_nlink else "its file was deleted"
+    return "" if isinstance(path, str) else "it was opened by a number, so its name is not known"
+
+
+def _elsewhere(found: os.stat_result, path: Any) -> str:
+    """Why a file cannot be opened again under its name, if it cannot."""
+    path = str(Path(path).absolute())
+    try:
+        there = os.stat(path)
+    except OSError:
+        return f"{path} is not there any more"
+    same = (there.st_dev, there.st_ino) == (found.st_dev, found.st_ino)
+    return "" if same else f"{path} is another file by now"
 
 
 EXACT: dict[type, Reduce] = {

@@ -60,6 +60,7 @@ def _reduce(
         return recorder.hole(obj, f"it uses variables of the function around it: {names}")
     function = FunctionType(code, frame.f_globals, code.co_name)
     function.__qualname__ = obj.__qualname__
+    recorder.fields(frame.f_locals.items())
     args, options = _arguments(code, frame.f_locals)
     return begun, (function, args, options, obj.__name__)
 

@@ -1,0 +1,64 @@
+"""Sockets: one that is neither bound nor connected is made again; others lead to somebody."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from holdfast.session.worker.kinds.contract import Recorder, Reduction
+
+# What may be set before a socket is used, and is asked for again afterwards.
+_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR), (socket.SOL_SOCKET, socket.SO_REUSEPORT),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.SOL_SOCKET, socket.SO_BROADCAST),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY),
+)  # fmt: skip
+
+
+def unused(
+    family: int, kind: int, protocol: int, timeout: float | None, options: list[tuple[int, int]]
+) -> socket.socket:
+    """A socket that is neither bound nor connected; options by their place in the list here."""
+    made = socket.socket(family, kind, protocol)
+    for at, value in options:
+        made.setsockopt(*_OPTIONS[at], value)
+    made.settimeout(timeout)
+    return made
+
+
+def closed(family: int, kind: int, protocol: int) -> socket.socket:
+    """A socket that has been closed."""
+    made = socket.socket(family, kind, protocol)
+    made.close()
+    return made
+
+
+def reduce_socket(recorder: Recorder, obj: Any) -> Reduction:  # a `socket.socket`, loaded or not
+    """By what it is connected or bound to, if it is."""
+    made = (int(obj.family), int(obj.type), obj.proto)
+    if obj.fileno() == -1:
+        return closed, made
+    if obj.family not in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+        return recorder.hole(obj, "a socket of this family is not brought back")
+    try:
+        peer = obj.getpeername()
+    except OSError:
+        own = obj.getsockname()
+        # A port of 0, or no path: it was not bound.
+        if own[1] if obj.family != socket.AF_UNIX else own:
+            return recorder.hole(obj, f"a socket bound to {_shown(own)} is not brought back")
+    else:
+        return recorder.hole(obj, f"a socket connected to {_shown(peer)} is not brought back")
+    options = []
+    for at, (level, name) in enumerate(_OPTIONS):
+        try:
+            options.append((at, obj.getsockopt(level, name)))
+        except OSError:
+            continue  # not an option of this family
+    return unused, (*made, obj.gettimeout(), options)
+
+
+def _shown(address: object) -> str:
+    if isinstance(address, tuple):
+        return ":".join(str(each) for each in address[:2])
+    return str(address) or "another socket"
