@@ -251,6 +251,40 @@ async def test_foreign_checkpoints_need_trust(
     await session.shutdown()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import numpy as np\nlarge = np.zeros(1_000_000)",  # told ahead
+        "large = [str(i) * 10 for i in range(60_000)]",  # only when it has been captured
+    ],
+)
+async def test_size_limit_of_a_checkpoint(make, store, code: str) -> None:
+    session = await make("limited", max_checkpoint_bytes=1_000_000)
+    await session.execute("small = [1]")
+    first = await session.checkpoint()
+    await session.execute(code, check=True)
+    with pytest.raises(CaptureFailed, match=r"max_checkpoint_bytes.*the largest: large \(") as told:
+        await session.checkpoint()
+    assert told.value.hint is not None
+    assert "max_item_bytes" in told.value.hint
+    assert [each.id for each in store.list("session/limited")] == [first.id]
+    assert await value(session, "len(large) > 0 and small") == [1]  # as it was
+    await session.execute("del large", check=True)
+    assert (await session.checkpoint()).parents == (first.id,)
+
+
+async def test_shared_data_counts_once(make) -> None:
+    session = await make("limited", max_checkpoint_bytes=1_000_000)
+    await session.execute("a = b'x' * 600_000\nb = a\nc = [a]", check=True)
+    await session.checkpoint()
+
+
+async def test_an_item_that_is_left_out_does_not_count(make) -> None:
+    session = await make("limited", max_checkpoint_bytes=500_000, max_item_bytes=100_000)
+    await session.execute("a = b'x' * 600_000\nb = 1", check=True)
+    assert (await session.checkpoint()).report["a"].outcome == "placeholder"
+
+
 async def test_size_limit_of_one_item(make) -> None:
     session = await make("limited", max_item_bytes=10_000)
     await session.execute("small = 1\nlarge = list(range(100_000))")

@@ -76,6 +76,7 @@ class ErrorMessage(Message, frozen=True, kw_only=True):
     message: str
     traceback: str = ""
     request_id: int = 0
+    hint: str = ""
 
 
 class ResultMessage(Message, frozen=True, kw_only=True):
@@ -98,6 +99,7 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     stage: str | None = None
     save_to_disk: bool = True
     max_item_bytes: int | None = None
+    max_checkpoint_bytes: int | None = None
     beside: bool = False
     timeout: float | None = None
 

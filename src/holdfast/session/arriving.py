@@ -97,7 +97,8 @@ class Arriving:
             case PartMessage() as part:
                 self._parts.setdefault(part.name, bytearray()).extend(part.data)
             case ErrorMessage() as error:
-                raise CaptureFailed(f"{error.error_type}: {error.message}")
+                why = f"{error.error_type}: {error.message}"
+                raise CaptureFailed(why, hint=error.hint or None)
             case CheckpointCreatedMessage() as created:
                 made = msgspec.structs.replace(created, pause_ms=self._begun.pause_ms)
                 return Captured({name: bytes(data) for name, data in self._parts.items()}, made)

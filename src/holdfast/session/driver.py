@@ -296,6 +296,7 @@ class Driver:
         stage: str | None,
         save_to_disk: bool,
         max_item_bytes: int | None,
+        max_checkpoint_bytes: int | None,
         timeout: float | None = WORK_TIMEOUT,
     ) -> Captured | Arriving:
         """The parts of a checkpoint, or what brings them. Raises CaptureFailed."""
@@ -306,6 +307,7 @@ class Driver:
             stage=stage,
             save_to_disk=save_to_disk,
             max_item_bytes=max_item_bytes,
+            max_checkpoint_bytes=max_checkpoint_bytes,
             beside=True,
             timeout=timeout,
         )

@@ -127,8 +127,8 @@ class Keeper:
     async def _capture(
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
     ) -> Captured | Arriving:
-        limit = self._settings.max_item_bytes
-        return await self._driver.capture(reason, stage, save_to_disk, limit, timeout)
+        item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
+        return await self._driver.capture(reason, stage, save_to_disk, item, most, timeout)
 
     # -- by itself -----------------------------------------------------------------------
 

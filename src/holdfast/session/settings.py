@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     cwd: str | Path | None
     env: Mapping[str, str] | None
     max_item_bytes: int | None
+    max_checkpoint_bytes: int | None
     memory_limit: int | None
     cpu_limit: float | None
     auto_checkpoint: Automatic
@@ -44,6 +45,7 @@ class Settings:
     secrets: Mapping[str, str]
     on_input: Answer | None
     max_item_bytes: int | None
+    max_checkpoint_bytes: int | None
     auto_checkpoint: Automatic
     keep: retention.Policy | None
 
@@ -60,6 +62,7 @@ class Settings:
             cwd=None if cwd is None else Path(checks.path("cwd", cwd)),
             env=checks.texts("env", options.get("env")),
         )
+        most = checks.size("max_checkpoint_bytes", options.get("max_checkpoint_bytes"))
         automatic = _automatic(options.get("auto_checkpoint"))
         keep = options.get("keep")
         if keep is not None and not isinstance(keep, retention.Policy):
@@ -73,6 +76,7 @@ class Settings:
             secrets=checks.texts("secrets", options.get("secrets")),
             on_input=answer,
             max_item_bytes=checks.size("max_item_bytes", options.get("max_item_bytes")),
+            max_checkpoint_bytes=most,
             auto_checkpoint=automatic,
             # Checkpoints that nobody asked for one by one must not fill the disk.
             keep=retention.DEFAULT if keep is None and automatic is not None else keep,

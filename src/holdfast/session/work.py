@@ -159,7 +159,7 @@ async def _reply(
         if getattr(message, "request_id", None) != request:
             continue  # left over from a call that was cancelled
         if isinstance(message, ErrorMessage):
-            raised = error(f"{message.error_type}: {message.message}")
+            raised = error(f"{message.error_type}: {message.message}", hint=message.hint or None)
             raised.add_note(message.traceback.rstrip())
             raise raised
         return message

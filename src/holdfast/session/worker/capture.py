@@ -15,7 +15,7 @@ import msgspec
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
-from holdfast.session.worker import inventory, randomness, segments, tiers, units
+from holdfast.session.worker import budget, inventory, randomness, segments, tiers, units
 from holdfast.session.worker.account import accounts
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
@@ -59,7 +59,11 @@ class Capture:
         definitions: Definitions,
         limit: int | None = None,
         labels: Labels | None = None,
+        most: int | None = None,
     ) -> None:
+        """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge."""
+        budget.check_ahead(namespace, most, limit)
+        self._most = most
         self._namespace = namespace
         self._found: Inventory = inventory.take(namespace, codes, definitions)
         self._patches = definitions.patches.found()
@@ -86,7 +90,10 @@ class Capture:
         self._tiers: set[str] = set()
 
     def run(self, environment: layout.Environment, apart: bool = False) -> Captured:
-        """Make the records and the report; `apart` in a copy of the process."""
+        """Make the records and the report; `apart` in a copy of the process.
+
+        Raises CheckpointTooLarge.
+        """
         self._around.apart = apart
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle would run finalizers of the user's objects
@@ -113,6 +120,8 @@ class Capture:
         for label, owner in self._around.buffers.items():
             if label in used:
                 parts[layout.BUFFERS + label] = units.memory(owner)
+        sizes = {item.name: item.size_bytes for item in items}
+        budget.check(sum(map(len, parts.values())), sizes, self._most)
         return Captured(parts, items, method)
 
     def _capture(self) -> None:

@@ -29,6 +29,7 @@ from holdfast.protocol.session_messages import (
     ShutdownMessage,
 )
 from holdfast.session import layout
+from holdfast.session.worker import budget
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
@@ -108,6 +109,7 @@ class Worker:
                     self._definitions,
                     message.max_item_bytes,
                     self._labels,
+                    message.max_checkpoint_bytes,
                 )
                 environment = self._workspace.environment()
                 if not beside:
@@ -209,7 +211,7 @@ class Worker:
 
     def _fail(self, request_id: int, error: BaseException) -> None:
         self._end_if_forked()
-        described = describe(error, self._cells)
+        described = budget.explained(describe(error, self._cells), error)
         kind = "KeyboardInterrupt" if isinstance(error, Interrupted) else described.error_type
         self._channel.send(
             msgspec.structs.replace(described, error_type=kind, request_id=request_id)

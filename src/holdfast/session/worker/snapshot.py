@@ -29,6 +29,7 @@ from holdfast.protocol.session_messages import (
     frame,
 )
 from holdfast.session import layout
+from holdfast.session.worker import budget
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.reasons import reason_of
 
@@ -161,7 +162,8 @@ def _capture(
         captured = capture.run(environment, apart=True)
     except BaseException as error:  # noqa: BLE001  # user code; the host is told
         kind, reason = type(error).__name__, reason_of(error)
-        _send(write, ErrorMessage(request_id=request_id, error_type=kind, message=reason))
+        message = ErrorMessage(request_id=request_id, error_type=kind, message=reason)
+        _send(write, budget.explained(message, error))
         return
     if os.getpid() != me:
         return  # user code forked while it was captured: one of them is enough
