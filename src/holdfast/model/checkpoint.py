@@ -73,6 +73,6 @@ class HeadMove:
     subject: Subject
     sequence: int
     time: datetime
-    verb: Literal["checkpoint", "restore", "rollback", "fork", "delete", "undo", "import"]
+    verb: Literal["checkpoint", "restore", "rollback", "fork", "delete", "undo", "import", "aside"]
     before: str | None
     after: str | None

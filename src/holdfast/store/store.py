@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,16 @@ from holdfast.model.errors import (
 from holdfast.model.owner import Owner
 from holdfast.model.report import Verification
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.store import collect, comparison, doubts, references, retention, usage, verifying
+from holdfast.store import (
+    collect,
+    comparison,
+    doubts,
+    references,
+    retention,
+    together,
+    usage,
+    verifying,
+)
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.traffic import Traffic
 from holdfast.store.cipher import PLAIN, Cipher
@@ -142,10 +151,12 @@ class Store:
         stage: str | None = None,
         tags: Mapping[str, str] | None = None,
         new: bool = False,
+        aside: bool = False,
         lease: Lease | None = None,
     ) -> Draft:
         """Begin a checkpoint of a subject, by default on top of its head. With `new` it is a fork:
-        `commit` raises Conflict when the subject has come into being meanwhile. Raises Owned when
+        `commit` raises Conflict when the subject has come into being meanwhile. With `aside` the
+        head stays where it is, until `move_heads` moves several at once. Raises Owned when
         somebody else has a lease of the subject; `commit` raises LeaseLost when we had it."""
         who = _subject(subject)
         now = self._ledger.refresh()
@@ -154,7 +165,7 @@ class Store:
             base = now.head(str(who))
         else:
             base = None if parent is None else references.resolve(now, parent)
-        verb: Verb = "fork" if new else "checkpoint"
+        verb: Verb = "fork" if new else "aside" if aside else "checkpoint"
         return Draft(
             self._ledger,
             who,
@@ -429,6 +440,24 @@ class Store:
             return move, b""
 
         return self._ledger.append(build).steps[name][-1].move(name)
+
+    def move_heads(
+        self,
+        *which: Reference,
+        verb: together.Verb = "restore",
+        leases: Iterable[Lease] = (),
+        trust: bool = False,
+    ) -> tuple[Checkpoint, ...]:
+        """Move the heads of several subjects at once, each to one of its checkpoints: all of them
+        move or none. Raises NotFound, and Owned or LeaseLost for any of them."""
+        now = self._ledger.refresh()
+        targets = [references.resolve(now, one) for one in which]
+        for target in targets:
+            _check_trust(target, trust)
+        held = {lease.subject: lease for lease in leases}
+        names = [target.commit.subject for target in targets]
+        fences = {name: self._right(name, held.get(name)) for name in names}
+        return together.move_heads(self._ledger, targets, fences, verb)
 
     def _move(self, target: Record, verb: Verb, fence: int) -> Checkpoint:
         name = target.commit.subject

@@ -25,6 +25,7 @@ from holdfast.store.log.entries import (
     Entry,
     Label,
     Move,
+    Moves,
     Own,
     Relocate,
     Verb,
@@ -115,6 +116,11 @@ class Catalogue:
                 self.others.append(frame)
                 step = Step(frame.seq, entry.time, entry.verb, entry.before, entry.after)
                 self._step(entry.subject, step)
+            case Moves():
+                self.others.append(frame)
+                for head in entry.heads:
+                    step = Step(frame.seq, entry.time, entry.verb, head.before, head.after)
+                    self._step(head.subject, step)
             case Label():
                 self.others.append(frame)
                 if record := self.records.get(entry.id):
@@ -156,6 +162,9 @@ class Catalogue:
         # First, because these raise when the entry makes no sense.
         if commit.verb == "import":
             record.checkpoint()
+        elif commit.verb == "aside":
+            record.checkpoint()
+            self.last_time = max(self.last_time, commit.time)
         else:
             step = Step(frame.seq, commit.time, commit.verb, commit.before, commit.id)
             self._step(commit.subject, step)

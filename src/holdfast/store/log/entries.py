@@ -25,12 +25,12 @@ Size = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 
-Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import"]
+Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import", "aside"]
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False, tag="commit"):
-    """A checkpoint came into being, and its subject's head moved to it; or, with the verb `import`,
-    one that was made elsewhere came here, and no head moved."""
+    """A checkpoint came into being, and its subject's head moved to it. With the verb `import` one
+    that was made elsewhere came here, and with `aside` one waits for others: no head moved."""
 
     id: Id
     subject: str
@@ -66,6 +66,23 @@ class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move
     verb: Verb
     time: int
     fence: int = 0
+
+
+class Bound(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One of several heads that moved together."""
+
+    subject: str
+    before: bytes | None
+    after: bytes
+    fence: int
+
+
+class Moves(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="moves"):
+    """The heads of several subjects moved at once."""
+
+    heads: tuple[Bound, ...]
+    verb: Verb
+    time: int
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="label"):
@@ -140,7 +157,20 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="se
     box: bytes
 
 
-Entry = Commit | Move | Label | Drop | Relocate | Condemn | Own | Disown | Upto | Encrypted | Sealed
+Entry = (
+    Commit
+    | Move
+    | Moves
+    | Label
+    | Drop
+    | Relocate
+    | Condemn
+    | Own
+    | Disown
+    | Upto
+    | Encrypted
+    | Sealed
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
@@ -207,6 +237,8 @@ def _fits(entry: Entry) -> bool:
             )
         case Move():
             return _are_ids([entry.before, entry.after])
+        case Moves():
+            return all(_are_ids([head.before, head.after]) for head in entry.heads)
         case Label():
             return _are_ids([entry.id])
         case Drop():
