@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,10 @@ import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
-from holdfast.cli.settings import AUTHS, ENGINES
+from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.settings import Settings
     from holdfast.server.sandboxes import Sandboxes
     from holdfast.store import Store
 
@@ -37,15 +38,34 @@ if TYPE_CHECKING:
     type=click.Choice(AUTHS),
     help="`none` asks for no token, on loopback only.  [default: token]",
 )
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Where other servers of the store reach this one.  [default: its address]",
+)
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), help="How it logs to stderr.  [default: text]"
+)
+@click.option("--max-sandboxes", metavar="N", help="More than so many are refused.  [default: 64]")
+@click.option("--pool", metavar="N", help="Sandboxes that stand ready.  [default: 1]")
+@click.option(
+    "--idle-timeout",
+    metavar="SECONDS",
+    help="For sandboxes whose client does not say.  [default: 300]",
+)
+@click.option(
+    "--sandbox-memory", metavar="SIZE", help="The most memory of a sandbox.  [default: 2GiB]"
+)
+@click.option("--sandbox-disk", metavar="SIZE", help="The most it may write.  [default: 2GiB]")
+@click.option("--sandbox-cpus", metavar="N", help="The most processors of one.  [default: 2]")
+@click.option("--sandbox-processes", metavar="N", help="The most processes in one.  [default: 256]")
+@click.option(
+    "--sandbox-seconds",
+    metavar="SECONDS",
+    help="The longest that an execution may take.  [default: 3600]",
+)
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    host: str | None,
-    port: int | None,
-    engine: str | None,
-    images: tuple[str, ...],
-    auth: str | None,
-) -> None:
+def command(invocation: Invocation, /, images: tuple[str, ...], **options: object) -> None:
     """Start the server: pages for people, JSON for programs.
 
     It prints its address and its token, which is HOLDFAST_TOKEN when that is set and a new one
@@ -57,6 +77,7 @@ def command(
         from holdfast.server.app import create_app
         from holdfast.server.guard import is_loopback
         from holdfast.server.listen import address, bind, serve
+        from holdfast.server.logs import set_up
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "holdfast":
@@ -65,7 +86,7 @@ def command(
             f"the server needs {package}", hint="pip install 'holdfast[server]'"
         ) from None
 
-    invocation.options.update(host=host, port=port, engine=engine, auth=auth)
+    invocation.options.update(options)
     settings = {name: each.value for name, each in invocation.settings().items()}
     place = str(settings["host"])
     if settings["auth"] == "none" and not is_loopback(place):
@@ -73,6 +94,7 @@ def command(
             f"--auth none is for loopback addresses, and {place} is not one",
             hint="leave --auth away to ask for the token, or listen on 127.0.0.1",
         )
+    set_up(str(settings["log_format"]))
     token = _token(settings["token"]) if settings["auth"] == "token" else None
     with invocation.store(create=True) as store:
         listener = bind(place, int(str(settings["port"])))
@@ -81,22 +103,47 @@ def command(
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
-        with _sandboxes(invocation, store, str(settings["engine"]), url, images) as sandboxes:
+        kept = _kept(settings, images, url)
+        with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
             app = create_app(store, token, sandboxes=sandboxes)
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
 
 
+def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> Settings:
+    """How sandboxes are kept, as far as that was said."""
+    from holdfast.sandbox.contract import Limits
+    from holdfast.sandbox.settings import Settings
+
+    def number(name: str) -> float:
+        return float(str(settings[name]))
+
+    return Settings(
+        most=int(number("max_sandboxes")),
+        warm=int(number("pool")),
+        idle_timeout=number("idle_timeout"),
+        limits=Limits(
+            memory_bytes=int(number("sandbox_memory")),
+            cpus=number("sandbox_cpus"),
+            processes=int(number("sandbox_processes")),
+            disk_bytes=int(number("sandbox_disk")),
+            seconds=number("sandbox_seconds"),
+        ),
+        images=_images(images),
+        url=str(settings["advertise"] or url),
+    )
+
+
 @contextmanager
 def _sandboxes(
-    invocation: Invocation, store: Store, engine: str, url: str, images: tuple[str, ...]
+    invocation: Invocation, store: Store, engine: str, settings: Settings
 ) -> Iterator[Sandboxes]:
     """Sandboxes on the engine that was asked for. Where `auto` finds none, the server runs without
     them and says so; one that was named must work."""
     from holdfast.model.errors import Unsupported
     from holdfast.model.home import home
     from holdfast.sandbox.choice import Ground, choose, sweep
-    from holdfast.sandbox.fleet import Fleet, Settings
+    from holdfast.sandbox.fleet import Fleet
     from holdfast.server.sandboxes import Sandboxes
 
     try:
@@ -115,7 +162,7 @@ def _sandboxes(
     sweep(runs)
     ground = Ground(runs)
     try:
-        fleet = Fleet(store, chosen, ground.folder, Settings(images=_images(images), url=url))
+        fleet = Fleet(store, chosen, ground.folder, settings)
         yield Sandboxes(fleet)
     finally:
         ground.release()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.cli.quantities import parse_size
 from holdfast.model.errors import BadInput, from_os_error
 from holdfast.model.home import home
 
 ENGINES = ("auto", "gvisor", "runc", "process")
 AUTHS = ("token", "none")
+LOG_FORMATS = ("text", "json")
 
 
 def _text(value: object) -> object:
@@ -36,6 +38,44 @@ def _size(value: object) -> object:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise ValueError("expected a number of bytes, e.g. 10000000000")
     return number
+
+
+def _url(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise ValueError("expected an address like http://server-1:8787")
+    return value.rstrip("/")
+
+
+def _count(least: int) -> Callable[[object], object]:
+    def parse(value: object) -> object:
+        is_number = isinstance(value, str) and value.isdecimal() and len(value) <= 9
+        number = int(str(value)) if is_number else value
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(f"expected a whole number, {least} or more")
+        return number
+
+    return parse
+
+
+def _amount(value: object) -> object:
+    """More than nothing, of anything: seconds, processors."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) else 0.0
+    except ValueError:
+        number = 0.0
+    if isinstance(value, bool) or not 0 < number < 1e9:
+        raise ValueError("expected a number above 0")
+    return number
+
+
+def _bytes(least: int) -> Callable[[object], object]:
+    def parse(value: object) -> object:
+        number = parse_size(value) if isinstance(value, str) else value
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(f"expected a size of {least} bytes or more, e.g. 512MiB")
+        return number
+
+    return parse
 
 
 def _one_of(*words: str) -> Callable[[object], object]:
@@ -76,6 +116,16 @@ KNOWN = (
     Setting(name="port", parse=_port, default=lambda _: 8787),
     Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
     Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
+    Setting(name="advertise", parse=_url, default=lambda _: None),
+    Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
+    Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),
+    Setting(name="pool", parse=_count(0), default=lambda _: 1),
+    Setting(name="idle_timeout", parse=_amount, default=lambda _: 300.0),
+    Setting(name="sandbox_memory", parse=_bytes(16 << 20), default=lambda _: 2 << 30),
+    Setting(name="sandbox_disk", parse=_bytes(1 << 20), default=lambda _: 2 << 30),
+    Setting(name="sandbox_cpus", parse=_amount, default=lambda _: 2.0),
+    Setting(name="sandbox_processes", parse=_count(4), default=lambda _: 256),
+    Setting(name="sandbox_seconds", parse=_amount, default=lambda _: 3600.0),
     Setting(name="token", parse=_text, default=lambda _: None, in_file=False, secret=True),
     Setting(name="key", parse=_text, default=lambda _: None, in_file=False, secret=True),
     Setting(

@@ -70,10 +70,10 @@ class Refusal:
     request_id: str | None = None
 
 
-def parse_create(frame: str | bytes) -> CreateRequest:
-    """The first frame on /create. Raises BadInput."""
+def parse_create(frame: str | bytes, idle_timeout: float = 300.0) -> CreateRequest:
+    """The first frame on /create; some defaults are the server's. Raises BadInput."""
     try:
-        asked = msgspec.convert(_object(frame), CreateRequest)
+        asked = msgspec.convert({"idle_timeout": idle_timeout, **_object(frame)}, CreateRequest)
     except msgspec.ValidationError as error:
         raise BadInput(f"the sandbox cannot be like that: {error}") from None
     wants = asked.enable_sandbox_handoff or asked.enable_idle_timeout_auto_checkpoint

@@ -6,10 +6,6 @@ import asyncio
 import logging
 import re
 import secrets
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
@@ -18,39 +14,28 @@ from holdfast.model.errors import (
     Denied,
     HoldfastError,
     NotFound,
-    Unsupported,
 )
-from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import CreateRequest
-from holdfast.sandbox import images, keeping, owning, roots
+from holdfast.sandbox import handing, keeping, owning, watching
 from holdfast.sandbox.body import Body, Workshop
-from holdfast.sandbox.contract import Engine, Limits
-from holdfast.sandbox.execution import Execution
-from holdfast.sandbox.freezing import Captured, Freezer
+from holdfast.sandbox.catalogue import Catalogue
+from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.freezing import Freezer
+from holdfast.sandbox.handing import Plea
 from holdfast.sandbox.keeping import Kept
-from holdfast.sandbox.live import Client, Frozen, LiveSandbox
+from holdfast.sandbox.leaving import Exits
+from holdfast.sandbox.live import Frozen, LiveSandbox
+from holdfast.sandbox.making import Maker
 from holdfast.sandbox.owning import Tell
-from holdfast.sandbox.pool import Pool
-from holdfast.sandbox.recent import Recent
-from holdfast.sandbox.roots import Root
+from holdfast.sandbox.reviving import Reviver
+from holdfast.sandbox.settings import Settings
 from holdfast.store import Store
 from holdfast.store.leases import Lease
 
 log = logging.getLogger("holdfast.sandbox")
-KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
+STOP_SECONDS = 20.0
 _ID = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a server keeps sandboxes."""
-
-    most: int = 64
-    warm: int = 1
-    checkpoints: bool = True
-    limits: Limits = field(default_factory=Limits)
-    images: tuple[tuple[str, Path], ...] = ()
-    url: str | None = None  # where others reach this server
 
 
 class Fleet:
@@ -60,30 +45,46 @@ class Fleet:
         self.store = store
         self.engine = engine
         self.settings = settings
-        self.folder = folder
         self.live: dict[str, LiveSandbox] = {}
-        self._recent = Recent(folder / "recent")
         self.freezer = Freezer(store, engine)
+        self._chores = Chores()
         self._workshop = Workshop(engine, folder / "boxes")
-        self._root: Root = roots.default(folder / "root")
-        self._images = {name: self._image(name, place) for name, place in settings.images}
-        self._pool = Pool(self._plain, settings.warm)
-        self._restoring: set[str] = set()
+        self._catalogue = Catalogue(folder, settings.images)
+        self._reviver = Reviver(
+            store, self._workshop, self._catalogue, settings.limits, folder, self._chores
+        )
+        self._maker = Maker(store, self._workshop, self._catalogue, settings)
         # How often since the server began, for whoever watches it.
-        self.counters = dict.fromkeys(("created", "restored", "forked", "ended", "broken"), 0)
+        self.counters = dict.fromkeys(
+            ("created", "restored", "forked", "handed_over", "ended", "broken"), 0
+        )
+        self.exits = Exits(
+            self.live, self.freezer, self._reviver.recent, self._chores, self.counters
+        )
+        self._restoring: set[str] = set()
         self._making = 0
-        self._background: set[asyncio.Task[None]] = set()
+        self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
 
     @property
     def ready(self) -> int:
         """Bodies that stand ready."""
-        return len(self._pool)
+        return len(self._maker.pool)
 
     def begin(self) -> None:
         """Stand ready."""
-        self._pool.fill()
-        self._later(self._watch_idle())
+        self._maker.pool.fill()
+        watches = (
+            watching.idle(self.live, lambda each: self._chores.begin(self.exits.idle(each))),
+            watching.wanted(self.live, self.store, self._wanted),
+        )
+        self._watches = [asyncio.create_task(each) for each in watches]
+
+    def _wanted(self, sandbox: LiveSandbox) -> None:
+        async def give_up() -> None:
+            await self.exits.give_up(sandbox)
+
+        self._chores.begin(give_up())
 
     # -- making
 
@@ -91,13 +92,14 @@ class Fleet:
         self, request: CreateRequest, tell: Tell | None = None
     ) -> tuple[LiveSandbox, str]:
         """A new sandbox and its token. Raises HoldfastError."""
-        self._check(request)
+        self._check_room(1)
+        self._maker.check(request)
         self._making += 1
         identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
         try:
             lease = await self._own(identity, request, tell)
             try:
-                body = await self._new_body(request)
+                body = await self._maker.body(request)
             except BaseException:
                 await owning.release(lease)
                 raise
@@ -110,46 +112,21 @@ class Fleet:
         return sandbox, token
 
     async def _own(
-        self, identity: str, request: CreateRequest, tell: Tell | None = None
+        self, identity: str, request: CreateRequest, tell: Tell | None = None, wait: float = 0.0
     ) -> Lease | None:
         loop = asyncio.get_running_loop()
 
         def lost(error: HoldfastError) -> None:
             loop.call_soon_threadsafe(self._lease_lost, identity, error)
 
-        return await owning.own(
-            self.store, identity, request, tell or owning.silence, lost, url=self.settings.url
-        )
+        told, url = tell or owning.silence, self.settings.url
+        return await owning.own(self.store, identity, request, told, lost, url=url, wait=wait)
 
     def _lease_lost(self, identity: str, error: HoldfastError) -> None:
         sandbox = self.live.get(identity)
         if sandbox is not None:
             log.warning("sandbox %s is no longer ours: %s", identity, error)
-            self._later(self._disowned(sandbox, error))
-
-    async def _disowned(self, sandbox: LiveSandbox, error: HoldfastError) -> None:
-        """Somebody else may run it now, so we must not: stop, and say why."""
-        client = sandbox.client
-        await _tell(client, Fact.LEASE_LOST)
-        await _tell(client, Fact.DELETE_BEGUN)
-        await self._retire(sandbox)
-        await _tell(client, Fact.DELETED)
-        await _tell(client, Fact.ENDED)
-
-    def _check(self, request: CreateRequest) -> None:
-        """Everything that can be said without starting anything."""
-        self._check_room(1)
-        if request.enable_checkpoint and not self.settings.checkpoints:
-            raise Unsupported("this server takes no checkpoints")
-        if request.engine not in (None, "auto", self.engine.name):
-            raise Unsupported(
-                f"this server has the engine {self.engine.name}, not {request.engine}"
-            )
-        if request.network:
-            self.engine.capabilities.need("network", self.engine.name)
-        self._root_of(request)
-        if request.filesystem_snapshot_name is not None:
-            keeping.check_name(request.filesystem_snapshot_name)
+            self._chores.begin(self.exits.disowned(sandbox))
 
     def _check_room(self, more: int) -> None:
         if self._stopping:
@@ -158,46 +135,6 @@ class Fleet:
             raise Conflict(
                 f"there are {self.settings.most} sandboxes already", hint="end one, then try again"
             )
-
-    async def _new_body(self, request: CreateRequest) -> Body:
-        plain = (
-            request.limits is None
-            and request.filesystem_snapshot_name is None
-            and not request.network
-            and request.image in (None, "default")
-        )
-        if plain and (ready := self._pool.take()) is not None:
-            return ready
-        fill = None
-        if request.filesystem_snapshot_name is not None:
-            subject = keeping.snapshot_subject(request.filesystem_snapshot_name)
-            kept = await asyncio.to_thread(keeping.look, self.store, subject)
-            if kept.environment.get("root") != self._root_of(request).digest:
-                raise Unsupported("the snapshot belongs to another root")
-            fill = self._filling(kept)
-        limits = self.settings.limits.capped(request.limits)
-        root = self._root_of(request)
-        return await self._workshop.make(root, limits, network=request.network, fill=fill)
-
-    async def _plain(self) -> Body:
-        return await self._workshop.make(self._root, self.settings.limits)
-
-    def _image(self, name: str, source: Path) -> Root:
-        lower, digest = images.prepare(source, self.folder / "images-of-roots" / name)
-        return roots.foreign(name, lower, self.folder / "root", digest)
-
-    def _root_of(self, request: CreateRequest) -> Root:
-        """Raises NotFound: a checkpoint may name an image that this server does not have."""
-        if request.image in (None, "default"):
-            return self._root
-        if request.image not in self._images:
-            raise NotFound(
-                f"this server has no image {request.image!r:.100}", hint="serve --image NAME=PATH"
-            )
-        return self._images[request.image]
-
-    def _filling(self, kept: Kept) -> Callable[[Path], None]:
-        return lambda upper: keeping.fetch_files(self.store, kept.checkpoint, upper)
 
     def _enlist(self, sandbox: LiveSandbox) -> None:
         self.live[sandbox.identity] = sandbox
@@ -211,23 +148,14 @@ class Fleet:
         """An agent went away. When nobody asked for that, the sandbox broke."""
         if sandbox.ended or sandbox.body is not body:
             return
-        log.warning("sandbox %s broke: %s", sandbox.identity, why)
-        self.counters["broken"] += 1
-        self._later(self._broken(sandbox, why))
-
-    async def _broken(self, sandbox: LiveSandbox, why: str) -> None:
-        if sandbox.client is not None:
-            error = HoldfastError(
-                f"the sandbox broke: {why}", hint="it may have used more memory than it is allowed"
-            )
-            await sandbox.client.tell(Fact.FAULT, error=error)
-        await self._retire(sandbox)
+        self._chores.begin(self.exits.broken(sandbox, why))
 
     # -- finding
 
     async def find(self, identity: str, token: str) -> LiveSandbox | Kept:
-        """A sandbox that lives here, or one that could be restored. The token is checked before
-        anything else is. Raises NotFound, Denied, or Conflict while it is in use."""
+        """A sandbox that lives here, or one that could be restored; another server that runs it
+        is asked to hand it over. The token is checked before anything is touched.
+        Raises NotFound, Denied, or Conflict while it is in use."""
         if not _ID.fullmatch(identity):
             raise NotFound(f"there is no sandbox {identity!r:.50}")
         live = self.live.get(identity)
@@ -237,37 +165,54 @@ class Fleet:
             if live.client is not None:
                 raise Conflict("another client is attached to this sandbox")
             return live
-        kept = await asyncio.to_thread(self._kept, identity)
-        if not keeping.fits(token, kept.token):
+        subject = keeping.subject_of(identity)
+        owner = await asyncio.to_thread(self.store.owner, subject)
+        try:
+            kept = await asyncio.to_thread(self._kept, identity)
+        except NotFound:
+            if owner is None:
+                raise
+            kept = None  # it runs elsewhere and was never frozen; its owner knows the token
+        if kept is not None and not keeping.fits(token, kept.token):
             raise Denied("the sandbox token is wrong")
         if identity in self._restoring:
             raise Conflict("another client is restoring this sandbox")
-        owner = await asyncio.to_thread(self.store.owner, keeping.subject_of(identity))
-        if owner is not None:
-            raise Conflict(f"the sandbox runs on another server ({owner.url or owner.name})")
+        if kept is not None and owner is None:
+            return kept
+        if owner is None or (kept is not None and not kept.request.enable_sandbox_handoff):
+            raise Conflict("the sandbox runs on another server")
+        plea = Plea(sandbox_id=identity, token=keeping.token_hash(token), lease=owner.token)
+        if await asyncio.to_thread(handing.ask, self.store, owner, plea):
+            return await asyncio.to_thread(self._kept, identity)
+        if kept is None:
+            raise Conflict("the sandbox runs on another server, which cannot be reached")
+        await asyncio.to_thread(handing.want, self.store, kept.checkpoint, self.settings.url)
         return kept
 
     def _kept(self, identity: str) -> Kept:
-        subject = keeping.subject_of(identity)
-        head = self.store.head(subject)
-        if head is None or KILLED in head.tags:
+        head = self.store.head(keeping.subject_of(identity))
+        if head is None or keeping.KILLED in head.tags:
             raise NotFound(f"there is no sandbox {identity}")
         return keeping.read(self.store, head)
 
     def check(self, kept: Kept) -> None:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
         self._check_room(1)
-        kept.check(self.engine, self._root_of(kept.request).digest)
+        kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
 
     async def restore(self, identity: str, kept: Kept, tell: Tell | None = None) -> LiveSandbox:
         """Bring a sandbox back under its own id. Raises HoldfastError; the checkpoint stays."""
         if identity in self._restoring or identity in self.live:
             raise Conflict("another client is restoring this sandbox")
         self._restoring.add(identity)
+        wait = handing.PATIENCE_SECONDS if kept.request.enable_sandbox_handoff else 0.0
         try:
-            lease = await self._own(identity, kept.request, tell)
+            lease = await self._own(identity, kept.request, tell, wait)
             try:
-                sandbox = await self._revive(identity, kept.token, kept)
+                # Whoever had it until now may have frozen it once more.
+                kept = await asyncio.to_thread(self._kept, identity)
+                kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
+                sandbox = await self._reviver.revive(identity, kept.token, kept)
             except BaseException:
                 await owning.release(lease)
                 raise
@@ -278,88 +223,7 @@ class Fleet:
         finally:
             self._restoring.discard(identity)
 
-    async def _revive(self, identity: str, token: str, kept: Kept) -> LiveSandbox:
-        recent = self._recent.take(kept.checkpoint)
-        if recent is not None:
-            try:
-                fill = partial(keeping.unpack_files, recent.files)
-                return await self._thawed(identity, token, kept, fill, recent.image)
-            finally:
-                await asyncio.to_thread(recent.discard)
-        image = self.folder / "images" / secrets.token_hex(8)
-        try:
-            if kept.memory:
-                await asyncio.to_thread(keeping.fetch_memory, self.store, kept, image)
-            return await self._thawed(identity, token, kept, self._filling(kept), image)
-        finally:
-            await asyncio.to_thread(_discard, image)
-
-    async def _thawed(
-        self, identity: str, token: str, kept: Kept, fill: Callable[[Path], None], image: Path
-    ) -> LiveSandbox:
-        request = kept.request
-        limits = self.settings.limits.capped(request.limits)
-        root = self._root_of(request)
-        exact = self.engine.capabilities.exact_checkpoint
-        body = await self._workshop.make(
-            root, limits, network=request.network, fill=fill, image=image if exact else None
-        )
-        sandbox = LiveSandbox(identity, token, request, body, limits, kept.epoch)
-        try:
-            if exact:
-                for each in kept.executions:
-                    execution = Execution.revived(each, body.line)
-                    if execution.process_id is None:
-                        sandbox.foreground = execution
-                    else:
-                        sandbox.beside[execution.process_id] = execution
-                await body.line.resume(kept.epoch, secrets.token_hex(16))
-        except BaseException:
-            await body.end()
-            self._later(body.clear())
-            raise
-        return sandbox
-
-    # -- freezing
-
-    async def put_away(
-        self,
-        sandbox: LiveSandbox,
-        tell: Tell,
-        *,
-        reason: str,
-        during_execution: bool = False,
-        force: bool = False,
-    ) -> Captured:
-        """A checkpoint of a sandbox that ends with it. Nothing of it is given up before the
-        checkpoint is durable. With `force`, what runs and cannot be frozen is killed."""
-        async with sandbox.work:
-            if force and not self.engine.capabilities.during_execution:
-                await sandbox.kill_all()
-            self.freezer.check(sandbox, during_execution or force)
-            began = time.perf_counter()
-            frozen = await sandbox.freeze()
-            try:
-                checkpoint = await self.freezer.save(sandbox, frozen, reason)
-            except BaseException:
-                await sandbox.thaw()
-                await asyncio.to_thread(frozen.discard)
-                raise
-            await asyncio.to_thread(self._recent.keep, checkpoint.id, frozen)
-            pause = (time.perf_counter() - began) * 1000
-            await self._delete(sandbox, tell)
-            return Captured(checkpoint, pause)
-
-    async def _delete(self, sandbox: LiveSandbox, tell: Tell) -> None:
-        """Stop running a sandbox and let others own it, step by step for whoever watches."""
-        await tell(Fact.DELETE_BEGUN)
-        await self._retire(sandbox)
-        if sandbox.request.enable_sandbox_handoff:
-            await tell(Fact.LOCK_RELEASE_BEGUN)
-        await owning.release(sandbox.lease)
-        if sandbox.request.enable_sandbox_handoff:
-            await tell(Fact.LOCK_RELEASED)
-        await tell(Fact.DELETED)
+    # -- copies and earlier moments
 
     async def fork(self, sandbox: LiveSandbox, count: int) -> list[tuple[LiveSandbox, str]]:
         """Live copies, each with an id and a token of its own; all of them or none."""
@@ -377,7 +241,7 @@ class Fleet:
                     made.append(await self._forked(kept, origin, frozen))
             except BaseException:
                 for copy, _ in made:
-                    await self._retire(copy)
+                    await self.exits.retire(copy)
                 raise
             for copy, _ in made:
                 copy.lease = await self._own(copy.identity, copy.request)
@@ -393,8 +257,7 @@ class Fleet:
         identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
         hashed = keeping.token_hash(token)
         # The copy runs from the local image; the store only notes where it came from.
-        fill = self._filling(kept)
-        copy = await self._thawed(identity, hashed, kept, fill, frozen.image)
+        copy = await self._reviver.copy(identity, hashed, kept, frozen)
         await asyncio.to_thread(keeping.fork, self.store, origin, identity, hashed)
         return copy, token
 
@@ -404,8 +267,8 @@ class Fleet:
             target = await asyncio.to_thread(self._roll_back, sandbox, to)
             try:
                 kept = await asyncio.to_thread(keeping.read, self.store, target)
-                kept.check(self.engine, self._root_of(sandbox.request).digest)
-                back = await self._revive(sandbox.identity, sandbox.token, kept)
+                kept.check(self.engine, self._catalogue.find(sandbox.request.image).digest)
+                back = await self._reviver.revive(sandbox.identity, sandbox.token, kept)
             except BaseException:
                 await asyncio.to_thread(self._undo, sandbox)
                 raise
@@ -414,7 +277,7 @@ class Fleet:
             sandbox.foreground, sandbox.beside = back.foreground, back.beside
             self._watch(sandbox)
             await old.end()
-            self._later(old.clear())
+            self._chores.begin(old.clear())
             return target
 
     def _roll_back(self, sandbox: LiveSandbox, to: str | None) -> Checkpoint:
@@ -424,109 +287,15 @@ class Fleet:
     def _undo(self, sandbox: LiveSandbox) -> None:
         self.store.undo(keeping.subject_of(sandbox.identity), lease=sandbox.lease)
 
-    # -- ending
-
-    async def kill(self, sandbox: LiveSandbox, tell: Tell) -> None:
-        """End a sandbox for good; its checkpoints stay in the store, but nobody attaches."""
-        async with sandbox.work:
-            if sandbox.lease is not None:
-                await asyncio.to_thread(self._mark_killed, sandbox.identity)
-            await self._delete(sandbox, tell)
-
-    def _mark_killed(self, identity: str) -> None:
-        head = self.store.head(keeping.subject_of(identity))
-        if head is not None:
-            self.store.tag(head, KILLED)
-
-    async def _retire(self, sandbox: LiveSandbox) -> None:
-        sandbox.ended = True
-        self.counters["ended"] += 1
-        self.live.pop(sandbox.identity, None)
-        for execution in list(sandbox.executions):
-            if execution.timer is not None:
-                execution.timer.cancel()
-        await sandbox.body.end()
-        self._later(sandbox.body.clear())
-
-    async def _watch_idle(self) -> None:
-        while not self._stopping:
-            await asyncio.sleep(0.25)
-            now = time.monotonic()
-            for sandbox in list(self.live.values()):
-                if (
-                    now - sandbox.touched > sandbox.request.idle_timeout
-                    and not sandbox.work.locked()
-                ):
-                    sandbox.touch()  # one at a time; a failed checkpoint is tried again later
-                    self._later(self._idle(sandbox))
-
-    async def _idle(self, sandbox: LiveSandbox) -> None:
-        client = sandbox.client
-        keep = sandbox.request.enable_idle_timeout_auto_checkpoint
-        log.info("sandbox %s is idle", sandbox.identity)
-        try:
-            await _tell(client, Fact.IDLE)
-            if keep:
-                await _tell(client, Fact.CHECKPOINT_BEGUN)
-                await self.put_away(
-                    sandbox, lambda fact: _tell(client, fact), reason="idle", force=True
-                )
-                await _tell(client, Fact.CHECKPOINTED)
-                return
-            async with sandbox.work:
-                await self._delete(sandbox, lambda fact: _tell(client, fact))
-            await _tell(client, Fact.ENDED)
-        except HoldfastError as error:
-            log.warning("sandbox %s could not be put away: %s", sandbox.identity, error)
-            await _tell(client, Fact.CHECKPOINT_FAILED, error)
-
     async def stop(self) -> list[str]:
         """End everything in good order: what may be checkpointed is. Gives what could not be."""
         self._stopping = True
-        troubles: list[str] = []
-        for body in await self._pool.close():
+        for watch in self._watches:
+            watch.cancel()
+        for body in await self._maker.pool.close():
             await body.end()
-            self._later(body.clear())
+            self._chores.begin(body.clear())
 
-        async def put_down(sandbox: LiveSandbox) -> None:
-            try:
-                if sandbox.request.enable_checkpoint and not sandbox.ended:
-                    await self.put_away(
-                        sandbox, owning.silence, reason="the server stopped", force=True
-                    )
-            except HoldfastError as error:
-                troubles.append(f"sandbox {sandbox.identity}: {error}")
-            if not sandbox.ended:
-                await self._delete(sandbox, owning.silence)
-
-        await asyncio.gather(*(put_down(each) for each in list(self.live.values())))
-        clearing = [task for task in self._background if task.get_name() != "idle watch"]
-        if clearing:
-            await asyncio.wait(clearing, timeout=20)
-        for task in self._background:
-            task.cancel()
-        return troubles
-
-    def _later(self, work: Awaitable[None]) -> None:
-        async def do() -> None:
-            try:
-                await work
-            except (HoldfastError, OSError):
-                log.exception("clearing up after a sandbox failed")
-
-        name = "idle watch" if getattr(work, "__name__", "") == "_watch_idle" else "clearing"
-        task = asyncio.create_task(do(), name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-
-async def _tell(client: Client | None, fact: Fact, error: HoldfastError | None = None) -> None:
-    if client is not None:
-        await client.tell(fact, error=error)
-
-
-def _discard(image: Path) -> None:
-    if image.is_dir():
-        for each in image.iterdir():
-            each.unlink()
-        image.rmdir()
+        told = await asyncio.gather(*(self.exits.stop(each) for each in list(self.live.values())))
+        await self._chores.finish(STOP_SECONDS)
+        return [trouble for trouble in told if trouble]

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.store.leases import Lease
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
 CONFIG, ENVIRONMENT, FILES, MEMORY = "config", "environment", "files/upper", "memory/"
 
 
@@ -160,6 +161,17 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
         )
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Corrupt(f"a sandbox's config cannot be read: {error}") from None
+
+
+def mark_killed(store: Store, identity: str) -> None:
+    head = store.head(subject_of(identity))
+    if head is not None:
+        store.tag(head, KILLED)
+
+
+def filling(store: Store, kept: Kept) -> Callable[[Path], None]:
+    """How to lay out the files of a checkpoint."""
+    return lambda upper: fetch_files(store, kept.checkpoint, upper)
 
 
 def fetch_files(store: Store, checkpoint: str, into: Path) -> None:

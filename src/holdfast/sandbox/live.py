@@ -28,6 +28,7 @@ from holdfast.store.leases import Lease
 
 MOST_BESIDE = 32  # processes of a client at once
 MOST_FILE_BYTES = 64 << 20
+DELIVERY_SECONDS = 2.0
 
 
 class Client(Protocol):
@@ -49,10 +50,14 @@ class Frozen:
 
     def discard(self) -> None:
         self.files.unlink(missing_ok=True)
-        if self.image.is_dir():
-            for each in self.image.iterdir():
-                each.unlink()
-            self.image.rmdir()
+        discard_image(self.image)
+
+
+def discard_image(image: Path) -> None:
+    if image.is_dir():
+        for each in image.iterdir():
+            each.unlink()
+        image.rmdir()
 
 
 class LiveSandbox:
@@ -79,6 +84,7 @@ class LiveSandbox:
         self.work = asyncio.Lock()  # freezing, going back and ending, one at a time
         self.lease: Lease | None = None
         self.ended = False
+        self.away = False  # frozen: what ran goes on elsewhere, it has not ended
         self.touched = time.monotonic()
 
     def touch(self) -> None:
@@ -117,12 +123,16 @@ class LiveSandbox:
             await self.write_file(*planned.script)
         process = await self.body.line.start(planned.start)
         execution = Execution(process, request.encoding, request.process_id)
-        if request.process_id is None:
+        self.adopt(execution)
+        return execution
+
+    def adopt(self, execution: Execution) -> None:
+        """An execution that has begun, here or before a restore; its time counts from now."""
+        if execution.process_id is None:
             self.foreground = execution
         else:
-            self.beside[request.process_id] = execution
+            self.beside[execution.process_id] = execution
         self._limit(execution)
-        return execution
 
     def find(self, process_id: str | None) -> Execution:
         """The execution that is meant. Raises NotFound."""
@@ -137,6 +147,15 @@ class LiveSandbox:
             if execution.exit is None:
                 execution.process.kill()
                 await execution.process.wait()
+
+    async def delivered(self) -> None:
+        """The foreground has ended; wait until its client knows, as far as it listens."""
+        try:
+            async with asyncio.timeout(DELIVERY_SECONDS):
+                while self.client is not None and self.foreground is not None:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            return  # it is slow, and is not waited for
 
     def forget(self, execution: Execution) -> None:
         """It has ended and its client knows everything about it."""

@@ -22,14 +22,16 @@ async def own(
     lost: OnLost,
     *,
     url: str | None,
+    wait: float = 0.0,
 ) -> Lease | None:
     """The right to advance a sandbox's subject; one that is never kept has no subject.
-    Raises Owned when another server runs it. `lost` is called in a thread of the lease."""
+    Raises Owned when another server runs it for longer than `wait` seconds. `lost` is called in
+    a thread of the lease."""
     if not request.enable_checkpoint:
         return None
     if request.enable_sandbox_handoff:
         await tell(Fact.LOCK_SOUGHT)
-    lease = await asyncio.to_thread(store.lease, keeping.subject_of(identity), url=url)
+    lease = await asyncio.to_thread(store.lease, keeping.subject_of(identity), url=url, wait=wait)
     lease.keep(lost)
     if request.enable_sandbox_handoff:
         await tell(Fact.LOCK_TAKEN)

@@ -30,11 +30,12 @@ from holdfast.model.errors import (
 )
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.server import metrics, pages, shapes
+from holdfast.server import handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
+from holdfast.server.logs import Requests
 from holdfast.server.openapi import describe
 from holdfast.server.reports import read_report
 from holdfast.server.sandboxes import Sandboxes
@@ -78,10 +79,11 @@ def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None =
             *(each.route(routes.ask) for each in OPERATIONS),
             Route("/metrics", routes.metrics),
             Route("/execute", boxes.execute, methods=["POST"]),
+            Route(handover.ROUTE, handover.Handover(boxes.fleet).asked, methods=["POST"]),
             WebSocketRoute("/create", boxes.create),
             WebSocketRoute("/attach/{id}", boxes.attach),
         ],
-        middleware=[Middleware(SafeHeaders), Middleware(Guard, credentials)],
+        middleware=[Middleware(Requests), Middleware(SafeHeaders), Middleware(Guard, credentials)],
         exception_handlers={
             HoldfastError: _told,
             HTTPException: _no_route,

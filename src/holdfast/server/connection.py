@@ -242,7 +242,7 @@ class Connection:
                 break
             if execution.sent >= process.replay.end and process.exit is None:
                 await process.changed()
-        if self.closed.is_set():
+        if self.closed.is_set() or sandbox.away:
             return
         await self.say(execution.exit_event())
         if execution.process_id is None:
@@ -308,7 +308,7 @@ class Connection:
     async def _kill_sandbox(self, sandbox: LiveSandbox) -> None:
         await self.tell(Fact.KILL_BEGUN)
         try:
-            await self._fleet.kill(sandbox, self.tell)
+            await self._fleet.exits.kill(sandbox, self.tell)
         except HoldfastError as error:
             await self.tell(Fact.KILL_FAILED, str(error))
             return
@@ -327,7 +327,7 @@ class Connection:
                     sandbox, reason=request.reason, during_execution=request.during_execution
                 )
             else:
-                captured = await self._fleet.put_away(
+                captured = await self._fleet.exits.put_away(
                     sandbox,
                     self.tell,
                     reason=request.reason,

@@ -122,7 +122,7 @@ def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[], None]) -> N
     config = uvicorn.Config(
         Ending(app),
         http=_Protocol,
-        log_level="warning",
+        log_config=None,  # logs.py sees to that
         access_log=False,
         lifespan="on",
         ws="websockets-sansio",

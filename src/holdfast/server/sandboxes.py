@@ -32,7 +32,7 @@ from holdfast.sandbox.live import LiveSandbox
 from holdfast.server import shapes
 from holdfast.server.connection import Connection
 from holdfast.server.guard import SANDBOX_PROTOCOL, offered
-from holdfast.server.verbs import Text, read_body
+from holdfast.server.verbs import Text, read_body, whole_body
 
 PROTOCOL = "holdfast.v1"
 FIRST_FRAME_SECONDS = 30.0
@@ -62,7 +62,8 @@ class Sandboxes:
             try:
                 if self.fleet is None:
                     raise self._why_not
-                sandbox, token = await self.fleet.create(parse_create(frame), connection.tell)
+                asked = parse_create(frame, self.fleet.settings.idle_timeout)
+                sandbox, token = await self.fleet.create(asked, connection.tell)
             except HoldfastError as error:
                 await connection.tell(Fact.CREATE_FAILED, str(error), error=error)
                 return
@@ -165,7 +166,7 @@ class Sandboxes:
         client = sandbox.client
         if client is not None:
             await client.tell(Fact.KILL_BEGUN)
-        await fleet.kill(sandbox, client.tell if client is not None else owning.silence)
+        await fleet.exits.kill(sandbox, client.tell if client is not None else owning.silence)
         if client is not None:
             await client.tell(Fact.KILLED)
         return JSONResponse({"id": sandbox.identity})
@@ -193,7 +194,7 @@ class Sandboxes:
             asked = ExecuteRequest(language=language, code=code, stdin=False)
             execution = await sandbox.execute(asked)
         except BaseException:
-            await fleet.kill(sandbox, owning.silence)
+            await fleet.exits.kill(sandbox, owning.silence)
             raise
         as_events = "application/x-ndjson" in request.headers.get("accept", "")
         stream = lines(execution) if as_events else text(execution)
@@ -250,13 +251,8 @@ def sandbox_token(socket: WebSocket) -> str | None:
 
 
 async def body_text(request: Request) -> str:
-    body = b""
-    async for block in request.stream():
-        body += block
-        if len(body) > MAX_FRAME:
-            raise BadInput(f"the code is longer than {MAX_FRAME} bytes")
     try:
-        return body.decode()
+        return (await whole_body(request, MAX_FRAME)).decode()
     except UnicodeDecodeError:
         raise BadInput("the code is not UTF-8") from None
 
@@ -297,4 +293,4 @@ async def ending(
             sandbox.touch()
             yield block
     finally:
-        await asyncio.shield(fleet.kill(sandbox, owning.silence))
+        await asyncio.shield(fleet.exits.kill(sandbox, owning.silence))

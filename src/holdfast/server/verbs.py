@@ -98,13 +98,19 @@ class Operation:
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
 
 
-async def read_body(request: Request, kind: type[Struct]) -> Struct:
-    """The body as what it must be; an absent one is all defaults. Raises BadInput."""
-    body = b""
+async def whole_body(request: Request, most: int = MAX_BODY) -> bytes:
+    """Raises BadInput when it is too long."""
+    body = bytearray()
     async for block in request.stream():
         body += block
-        if len(body) > MAX_BODY:
-            raise BadInput(f"the body is longer than {MAX_BODY} bytes")
+        if len(body) > most:
+            raise BadInput(f"the body is longer than {most} bytes")
+    return bytes(body)
+
+
+async def read_body(request: Request, kind: type[Struct]) -> Struct:
+    """The body as what it must be; an absent one is all defaults. Raises BadInput."""
+    body = await whole_body(request)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

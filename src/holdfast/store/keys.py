@@ -29,6 +29,7 @@ NO_MAC = bytes(32)
 _SIGNING = "holdfast store v1 signing"
 _KEY_ID = "holdfast store v1 key id"
 _PROOF = "holdfast store v1 proof"
+_NOTE = "holdfast store v1 note"
 _KEY_FILE = 4096  # bytes; whatever has more is no key file
 _YOUNG = 300.0  # seconds after which any file system has written a name back
 
@@ -73,6 +74,10 @@ class Key:
         """What the key says of a checkpoint's digest; it travels with the checkpoint."""
         return blake3(digest, key=blake3(self.secret, derive_key_context=_PROOF).digest()).digest()
 
+    def note(self, message: bytes) -> bytes:
+        """What holders of the key say to each other, outside of any store."""
+        return blake3(message, key=blake3(self.secret, derive_key_context=_NOTE).digest()).digest()
+
 
 class Keyring:
     """The key we sign with, and the keys whose signatures we accept."""
@@ -101,6 +106,19 @@ class Keyring:
         """True when a known key made the checkpoint with this digest."""
         key = self._known.get(key_id)
         return key is not None and hmac.compare_digest(proof, key.proof(digest))
+
+    def note(self, message: bytes) -> str:
+        """A message's seal by our signing key, as text; empty when there is no key."""
+        key = self.signing
+        return "" if key is None else f"{key.id.hex()}:{key.note(message).hex()}"
+
+    def accepts_note(self, seal: str, message: bytes) -> bool:
+        """True when a known key sealed the message."""
+        name, _, given = seal.partition(":")
+        for key in self._known.values():
+            if key.id.hex() == name:
+                return hmac.compare_digest(given.encode(), key.note(message).hex().encode())
+        return False
 
     def accepts(self, key_id: bytes, mac: bytes, message: bytes) -> bool:
         """True when the MAC is right under a known key."""

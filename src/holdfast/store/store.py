@@ -195,6 +195,14 @@ class Store:
         """Who has the lease of a subject now."""
         return self._leases.owner(str(_subject(subject)))
 
+    def seal(self, message: bytes) -> str:
+        """A proof for others with our key that a message comes from one of us; "" without a key."""
+        return self._ledger.keyring.note(message)
+
+    def is_sealed(self, seal: str, message: bytes) -> bool:
+        """Whether somebody with a key that we know sealed a message."""
+        return self._ledger.keyring.accepts_note(seal, message)
+
     def _right(self, subject: str, lease: Lease | None) -> int:
         """The token to state when advancing a subject; 0 where it has no owner."""
         if lease is None:

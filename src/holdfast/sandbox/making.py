@@ -1,0 +1,64 @@
+"""Making: new bodies for sandboxes, out of the pool where what was asked for is plain."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.model.errors import Unsupported
+from holdfast.protocol.sandbox_messages import CreateRequest
+from holdfast.sandbox import keeping
+from holdfast.sandbox.body import Body, Workshop
+from holdfast.sandbox.catalogue import Catalogue
+from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.settings import Settings
+from holdfast.store import Store
+
+
+class Maker:
+    """Makes what a client asks for, within what the server allows."""
+
+    def __init__(
+        self, store: Store, workshop: Workshop, catalogue: Catalogue, settings: Settings
+    ) -> None:
+        self._store = store
+        self._workshop = workshop
+        self._catalogue = catalogue
+        self._settings = settings
+        self.pool = Pool(self._plain, settings.warm)
+
+    def check(self, request: CreateRequest) -> None:
+        """Everything that can be said without starting anything. Raises HoldfastError."""
+        engine = self._workshop.engine
+        if request.enable_checkpoint and not self._settings.checkpoints:
+            raise Unsupported("this server takes no checkpoints")
+        if request.engine not in (None, "auto", engine.name):
+            raise Unsupported(f"this server has the engine {engine.name}, not {request.engine}")
+        if request.network:
+            engine.capabilities.need("network", engine.name)
+        self._catalogue.find(request.image)
+        if request.filesystem_snapshot_name is not None:
+            keeping.check_name(request.filesystem_snapshot_name)
+
+    async def body(self, request: CreateRequest) -> Body:
+        """Raises HoldfastError and leaves nothing."""
+        plain = (
+            request.limits is None
+            and request.filesystem_snapshot_name is None
+            and not request.network
+            and request.image in (None, "default")
+        )
+        if plain and (ready := self.pool.take()) is not None:
+            return ready
+        fill = None
+        root = self._catalogue.find(request.image)
+        if request.filesystem_snapshot_name is not None:
+            subject = keeping.snapshot_subject(request.filesystem_snapshot_name)
+            kept = await asyncio.to_thread(keeping.look, self._store, subject)
+            if kept.environment.get("root") != root.digest:
+                raise Unsupported("the snapshot belongs to another root")
+            fill = keeping.filling(self._store, kept)
+        limits = self._settings.limits.capped(request.limits)
+        return await self._workshop.make(root, limits, network=request.network, fill=fill)
+
+    async def _plain(self) -> Body:
+        return await self._workshop.make(self._catalogue.default, self._settings.limits)

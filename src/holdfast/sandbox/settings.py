@@ -1,0 +1,23 @@
+"""How a server keeps sandboxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.sandbox.contract import Limits
+
+MOST, WARM = 64, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What whoever starts a server decides about its sandboxes."""
+
+    most: int = MOST
+    warm: int = WARM
+    idle_timeout: float = 300.0  # for a client that does not say
+    checkpoints: bool = True
+    limits: Limits = field(default_factory=Limits)
+    images: tuple[tuple[str, Path], ...] = ()
+    url: str | None = None  # where others reach this server

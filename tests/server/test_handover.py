@@ -1,0 +1,181 @@
+"""Two servers on one store: a sandbox goes from one to the other, in the order of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+import httpx
+from tests.server.conftest import Server, Starter
+from tests.server.sandbox_client import Wire, attach, created
+
+from holdfast.sandbox.choice import sweep
+from holdfast.store import open_store
+from holdfast.testing.servers import Server as ObjectStore
+
+HANDOFF = {"enable_checkpoint": True, "enable_sandbox_handoff": True}
+LEFT = ["LOCK_RELEASE_REQUESTED", "CHECKPOINTING"]
+GONE = ["DELETING", "LOCK_RELEASING", "LOCK_RELEASED", "DELETED", "CHECKPOINTED"]
+ARRIVED = ["RESTORING", "LOCK_ACQUIRING", "LOCK_ACQUIRED", "RUNNING"]
+COUNTER = """
+import time
+n = 0
+while True:
+    n += 1
+    print(n, flush=True)
+    time.sleep(0.02)
+"""
+
+
+async def test_attaching_through_another_server_hands_it_over(start: Starter) -> None:
+    first, second = start("--engine", "process"), start("--engine", "process")
+    wire = await created(first, **HANDOFF)
+    await wire.run("bash", "echo kept > /root/file")
+    async with attach(second, (wire.identity[0], "wrong")) as stranger:
+        assert await stranger.rest() == (["PERMISSION_DENIAL_ERROR", "error"], 4000)
+    assert await wire.run("bash", "echo mine") == "mine\n"  # nothing was touched
+    async with attach(second, wire.identity) as other:
+        assert await other.until("RUNNING") == ARRIVED
+        assert await wire.rest() == ([*LEFT, *GONE], 1000)
+        assert await other.run("bash", "cat /root/file") == "kept\n"
+        # And back, now with a checkpoint in the store and an execution that has to be killed.
+        await other.send(language="bash", code="echo busy; sleep 1000")
+        await other.until("stdout")
+        async with attach(first, (wire.identity[0], "wrong")) as stranger:
+            assert await stranger.rest() == (["PERMISSION_DENIAL_ERROR", "error"], 4000)
+        async with attach(first, wire.identity) as back:
+            assert await back.until("RUNNING") == ARRIVED
+            killed = ["EXECUTION_FORCE_KILLED", "EXECUTION_DONE"]
+            assert await other.rest() == ([*LEFT, *killed, *GONE], 1000)
+            assert await back.run("bash", "cat /root/file") == "kept\n"
+            await back.send(action="kill_sandbox")
+            await back.rest()
+    with first.client(first.token) as client:
+        assert "holdfast_sandbox_handed_over_total 1" in client.get("/metrics").text
+
+
+async def test_a_server_that_cannot_be_asked_finds_the_wish_in_the_store(start: Starter) -> None:
+    first = start("--engine", "process", "--advertise", "http://127.0.0.1:1")
+    second = start("--engine", "process")
+    wire = await created(first, **HANDOFF)
+    async with attach(second, wire.identity) as other:  # nothing says that its token is right
+        assert await other.rest() == (["IN_USE"], 1011)
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    await wire.run("bash", "echo later > /root/later")
+    async with attach(second, wire.identity) as other:
+        assert await other.until("RUNNING") == ARRIVED
+        assert await wire.rest() == ([*LEFT, *GONE], 1000)
+        assert await other.run("bash", "cat /root/later") == "later\n"
+        await other.send(action="kill_sandbox")
+        await other.rest()
+
+
+async def test_a_killed_owner_is_replaced(start: Starter, holdfast_home: Path) -> None:
+    first, second = start("--engine", "process"), start("--engine", "process")
+    wire = await created(first, **HANDOFF)
+    await wire.run("bash", "echo kept > /root/file")
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    first.process.kill()
+    first.process.wait()
+    async with attach(second, wire.identity) as other:
+        assert await other.until("RUNNING") == ARRIVED
+        assert await other.run("bash", "cat /root/file") == "kept\n"
+        await other.send(action="kill_sandbox")
+        await other.rest()
+    assert sweep(holdfast_home / "run")  # what the killed one left, as the next server would
+
+
+async def test_only_a_seal_of_the_stores_key_is_heard(start: Starter, holdfast_home: Path) -> None:
+    server = start("--engine", "process")
+    wire = await created(server, **HANDOFF)
+    identity = wire.identity[0]
+    body = {"sandbox_id": identity, "token": "0" * 64, "lease": 1}
+
+    def ask(seal: str | None, **fields: object) -> int:
+        headers = {} if seal is None else {"Authorization": f"Holdfast {seal}"}
+        url = f"{server.address}/handover/{identity}"
+        return httpx.post(url, json={**body, **fields}, headers=headers).status_code
+
+    message = f"handover\n{identity}\n{'0' * 64}\n"
+    with open_store() as store:
+        lease = store.owner(f"sandbox/{identity}")
+        assert lease is not None
+        good = store.seal(f"{message}{lease.token}".encode())
+        stale = store.seal(f"{message}{lease.token + 7}".encode())
+    assert ask(None) == 401
+    assert ask("00:00") == 401
+    assert ask(good[:-2] + "zz", lease=lease.token) == 401
+    assert ask(good, lease=lease.token + 1) == 401  # not what was sealed
+    assert ask(stale, lease=lease.token + 7) == 404  # of another owner's time
+    assert ask(good, lease=lease.token) == 403  # the right seal, a wrong sandbox token
+    assert await wire.run("bash", "echo mine") == "mine\n"
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
+
+
+async def test_ten_handovers_of_a_counter_on_one_bucket(
+    s3: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    """Nothing is lost and nothing comes twice: what all the clients saw is every number once."""
+    environ = {**s3.environ, "HOLDFAST_STORE": f"s3://bucket/{prefix}"}
+    key = "ab" * 32
+    starters = [
+        Starter(HOLDFAST_HOME=str(tmp_path / name), XDG_CONFIG_HOME=str(tmp_path), HOLDFAST_KEY=key)
+        for name in ("one", "two")
+    ]
+    try:
+        servers: list[Server] = [starter("--engine", "gvisor", **environ) for starter in starters]
+        wire = await created(servers[0], **HANDOFF)
+        await wire.send(language="python", code=COUNTER, process_id="counter")
+        seen = await numbers(wire, 3)
+        taken = []
+        for turn in range(10):
+            began = time.perf_counter()
+            other = attach(servers[(turn + 1) % 2], wire.identity)
+            await other.__aenter__()
+            assert await other.until("RUNNING") == ARRIVED
+            taken.append(time.perf_counter() - began)
+            seen += await rest_of(wire)
+            seen += await numbers(other, 3)
+            other.identity, wire = wire.identity, other
+        counted = "".join(seen).splitlines()
+        if not "".join(seen).endswith("\n"):
+            counted.pop()  # a line that is still being written
+        assert [int(each) for each in counted] == list(range(1, len(counted) + 1))
+        print("handovers took", ", ".join(f"{each * 1000:.0f} ms" for each in taken))
+        await wire.send(action="kill_sandbox")
+        await wire.rest()
+    finally:
+        for starter in starters:
+            starter.end()
+
+
+async def numbers(wire: Wire, lines: int) -> list[str]:
+    """What the counter says, until there are some lines of it."""
+    texts: list[str] = []
+    while "".join(texts).count("\n") < lines:
+        message = await wire.next()
+        if message["event"] == "stdout":
+            texts.append(message["data"])
+    return texts
+
+
+async def rest_of(wire: Wire) -> list[str]:
+    start = len(wire.heard)
+    words, code = await wire.rest()
+    assert (words, code) == ([*LEFT, *GONE], 1000)
+    return [each["data"] for each in itertools.islice(wire.heard, start, None) if "data" in each]
+
+
+async def test_without_handoff_it_is_in_use(start: Starter) -> None:
+    first, second = start("--engine", "process"), start("--engine", "process")
+    wire = await created(first, enable_checkpoint=True)
+    async with attach(second, wire.identity) as other:
+        assert await other.rest() == (["IN_USE"], 1011)
+    assert await asyncio.wait_for(wire.run("bash", "echo mine"), 30) == "mine\n"
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
