@@ -466,22 +466,23 @@ def long_log(bucket: Bucket, keyring: Keyring, count: int) -> None:
 
 
 @pytest.mark.alone
-def test_a_store_with_100_000_checkpoints_opens_quickly(on_s3: str) -> None:
-    """Few requests, and less than a second of this process's time."""
+def test_a_store_with_100_000_checkpoints_opens_within_a_second(on_s3: str) -> None:
+    """By the clock on the wall, with few requests. Others may be at work on this machine: the best
+    of some tries tells what it takes."""
     keyring = load_keyring()
     open_store(on_s3).close()
     long_log(Bucket(connect(Address.parse(on_s3), os.environ)), keyring, 100_000)
     with open_store(on_s3) as store:
         save(store, b"the last")
-        spent = []
-        for _ in range(3):
-            cpu, wall = time.process_time(), time.monotonic()
-            with open_store(on_s3) as opened:
-                newest = opened.list(limit=1)
-                requests = traffic(opened).requests
-            spent.append((time.process_time() - cpu, time.monotonic() - wall))
-            assert newest[0].sequence == 100_001
-            assert requests < 20
-    cpu, wall = (min(column) for column in zip(*spent, strict=True))
-    print(f"opened in {wall:.2f} s, of which {cpu:.2f} s were this process's work")
-    assert cpu < 1.0
+    del store
+    walls: list[float] = []
+    while len(walls) < 3 or (len(walls) < 15 and min(walls) >= 1.0):
+        began = time.monotonic()
+        with open_store(on_s3) as opened:
+            newest = opened.list(limit=1)
+        walls.append(time.monotonic() - began)
+        assert newest[0].sequence == opened.count() == 100_001
+        assert traffic(opened).requests < 20
+        del opened
+    print(f"opened in {min(walls):.2f} s")
+    assert min(walls) < 1.0

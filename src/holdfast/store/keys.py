@@ -122,8 +122,12 @@ class Keyring:
 
     def accepts(self, key_id: bytes, mac: bytes, message: bytes) -> bool:
         """True when the MAC is right under a known key."""
+        return self.judges(key_id, mac, message) is True
+
+    def judges(self, key_id: bytes, mac: bytes, message: bytes) -> bool | None:
+        """Whether the MAC is right; None when its key is not known."""
         key = self._known.get(key_id)
-        return key is not None and hmac.compare_digest(mac, key.mac(message))
+        return None if key is None else hmac.compare_digest(mac, key.mac(message))
 
 
 def load_keyring(environ: Mapping[str, str] = os.environ, disk: Disk | None = None) -> Keyring:

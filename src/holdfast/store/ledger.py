@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, Unsupported
-from holdfast.model.report import Problem
 from holdfast.store.backends.contract import Backend, Behind
 from holdfast.store.chunks.index import Body
 from holdfast.store.chunks.library import Library
@@ -65,13 +64,20 @@ class Ledger:
                 now = Catalogue(seq=tail.base, last_drop=tail.base)
                 # Nor does it say what it left out, of which a recollection may speak.
                 self.recall.clear()
-            bodies = [body for frame in tail.remains for body in self._remains(frame)]
-            with _without_pauses(len(tail.frames)):
+            many = len(tail.frames) >= _MANY
+            taken: list[Record] = []
+            with _without_pauses(many):
                 for frame in tail.frames:
                     if frame.seq > now.seq + 1 and frame.seq > tail.base + 1:
                         _miss(now, now.seq + 1, frame.seq - 1)
-                    bodies += self._take(now, frame)
-            self.library.index.add_bodies(bodies, reset=tail.reset)
+                    record = self._take(now, frame, skim=many)
+                    if record is not None and frame.body_size:
+                        taken.append(record)
+            if tail.reset or tail.remains:
+                remains = [body for frame in tail.remains if (body := self._remains(frame))]
+                self.library.index.add_bodies(remains, reset=tail.reset)
+            if taken:
+                self.library.index.add_bodies(_bodies(now, taken))
             self.catalogue = now
             return now
 
@@ -119,27 +125,41 @@ class Ledger:
                 frame = self.backend.append(signed)
             except Behind:
                 return None
-            self.library.index.add_bodies(self._take(now, frame))
+            record = self._take(now, frame)
+            if record is not None and frame.body_size:
+                self.library.index.add_bodies(_bodies(now, [record]))
             return now
 
     def _declaration(self, now: Catalogue) -> tuple[Entry, bytes]:
         time = now.next_time(moment.now())
         return Encrypted(cipher=CIPHER_NAME, check=self.cipher.check, time=time), b""
 
-    def _take(self, now: Catalogue, frame: Frame) -> list[Body]:
-        """Fold one entry in, and say which chunks stand in it. What cannot be folded in is a
-        problem to report, never a reason to stop."""
-        known = self.keyring.knows(frame.key_id)
+    def _take(self, now: Catalogue, frame: Frame, *, skim: bool = False) -> Record | None:
+        """Fold one entry in, and give the record of a commit. What cannot be folded in is a problem
+        to report, never a reason to stop."""
+        judged = self.keyring.judges(frame.key_id, frame.mac, frame.message())
         try:
-            if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
+            if judged is False:
                 raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
+            if skim and judged and (record := now.skim(frame, self._plain(frame))) is not None:
+                return record
             entry = self.entry_of(frame)
-            now.apply(frame, entry, foreign=not known or self._is_foreign(now, frame, entry))
+            foreign = not judged or self._is_foreign(now, frame, entry)
+            return now.apply(frame, entry, foreign=foreign)
         except (Corrupt, BadInput) as error:
             now.seq = max(now.seq, frame.seq)
-            now.problems.append(Problem(where=f"log entry {frame.seq}", what=str(error)))
-            return []
-        return _body(frame, entry)
+            now.blame(f"log entry {frame.seq}", str(error))
+            return None
+
+    def _plain(self, frame: Frame) -> bytes:
+        """An entry's bytes before they were sealed; empty where they should have been, and are
+        not."""
+        if not self.cipher.seals:
+            return frame.header
+        entry = decode_entry(frame.header)
+        if not isinstance(entry, Sealed):
+            return b""
+        return bytes(self.cipher.open(entry.box, _bound(frame.seq)))
 
     def _header(self, seq: int, entry: Entry) -> bytes:
         """The entry's bytes as they are written."""
@@ -183,15 +203,15 @@ class Ledger:
             )
         return not accepted
 
-    def _remains(self, frame: Frame) -> list[Body]:
+    def _remains(self, frame: Frame) -> Body | None:
         """The chunks of a commit that is no longer spoken of, unless it is damaged."""
-        known = self.keyring.knows(frame.key_id)
-        if known and not self.keyring.accepts(frame.key_id, frame.mac, frame.message()):
-            return []
+        if self.keyring.judges(frame.key_id, frame.mac, frame.message()) is False:
+            return None
         try:
-            return _body(frame, self.entry_of(frame))
+            entry = self.entry_of(frame)
         except (Corrupt, Unsupported):
-            return []
+            return None
+        return _body(frame, entry) if isinstance(entry, Commit) else None
 
     # -- parts
 
@@ -218,10 +238,10 @@ class Ledger:
 
 
 @contextmanager
-def _without_pauses(entries: int) -> Iterator[None]:
+def _without_pauses(many: bool) -> Iterator[None]:
     """Let the interpreter not look for garbage while many entries are taken in: there is none, and
     the looking takes longer than the taking."""
-    if entries < _MANY or not gc.isenabled():
+    if not many or not gc.isenabled():
         yield
         return
     gc.disable()
@@ -231,11 +251,17 @@ def _without_pauses(entries: int) -> Iterator[None]:
         gc.enable()
 
 
-def _body(frame: Frame, entry: Entry) -> list[Body]:
+def _body(frame: Frame, commit: Commit) -> Body:
     """Where the chunks in an entry's body are."""
-    if not isinstance(entry, Commit) or not frame.body_size:
-        return []
-    return [Body(frame.origin, frame.body_offset, entry.chunk_ids, entry.chunk_sizes)]
+    return Body(frame.origin, frame.body_offset, commit.chunk_ids, commit.chunk_sizes)
+
+
+def _bodies(now: Catalogue, records: list[Record]) -> Iterator[Body]:
+    """Where the chunks in these entries are, looked up when somebody asks for one."""
+    now.settle()
+    for record in records:
+        if record.decoded is not None:  # else it made no sense
+            yield _body(record.frame, record.decoded)
 
 
 def _bound(seq: int) -> bytes:
@@ -252,4 +278,4 @@ def _locked(url: str) -> Denied:
 
 def _miss(now: Catalogue, first: int, last: int) -> None:
     which = f"entry {first}" if first == last else f"entries {first} to {last}"
-    now.problems.append(Problem(where="log", what=f"{which} cannot be read"))
+    now.blame("log", f"{which} cannot be read")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -110,23 +111,24 @@ class Index:
         self._numbers: dict[bytes, int] = {}
         self._tables: list[_Table] = []
         self._inline: dict[bytes, list[Location]] = {}
-        self._bodies: list[Body] = []  # not yet in `_inline`
+        self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
 
     def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
-        """Remember chunks that stand in the log; `reset` says that these are all there are.
+        """Remember chunks that stand in the log; `reset` says that these are all there are. They
+        are looked at when somebody asks for a chunk, and only once.
 
         What was moved out of the log is remembered until then: somebody may be reading it there.
         """
         with self._lock:
             if reset:
                 self._inline, self._bodies = {}, []
-            self._bodies += bodies
+            self._bodies.append(bodies)
 
     def _in_log(self) -> dict[bytes, list[Location]]:
         """The chunks in the log. A long one is opened to be listed more often than to be read, so
         its bodies are looked into when somebody asks."""
-        for body in self._bodies:
+        for body in chain.from_iterable(self._bodies):
             for chunk, place in body.places():
                 self._inline.setdefault(chunk, []).append(place)
         self._bodies = []

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
+import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
-
 from holdfast.model import moment
-from holdfast.model.checkpoint import Checkpoint, HeadMove
-from holdfast.model.errors import Conflict, LeaseLost, NotFound, Owned
+from holdfast.model.checkpoint import HeadMove
+from holdfast.model.errors import BadInput, Conflict, Corrupt, LeaseLost, NotFound, Owned
 from holdfast.model.owner import Owner
 from holdfast.model.report import Problem
 from holdfast.model.subject import Subject
 from holdfast.store.log.entries import (
     HERE,
+    STILL,
     Commit,
     Condemn,
     Disown,
@@ -28,63 +28,13 @@ from holdfast.store.log.entries import (
     Moves,
     Own,
     Relocate,
-    Verb,
+    glimpse,
     split_names,
 )
 from holdfast.store.log.frames import Frame
+from holdfast.store.log.records import Record, Step, id_bytes, id_text
 
-
-class Record(msgspec.Struct, gc=False):
-    """A checkpoint in the catalogue: its entry, and what later entries said of it."""
-
-    commit: Commit
-    frame: Frame
-    foreign: bool
-    tags: dict[str, str]
-    pinned: bool = False
-
-    def checkpoint(self) -> Checkpoint:
-        """What callers get to see."""
-        commit = self.commit
-        return Checkpoint(
-            id=id_text(commit.id),
-            subject=Subject.parse(commit.subject),
-            parents=tuple(id_text(parent) for parent in commit.parents),
-            reason=commit.reason,
-            stage=commit.stage,
-            time=moment.from_micros(commit.time),
-            digest=commit.digest.hex(),
-            size_bytes=commit.size,
-            stored_bytes=commit.stored,
-            part_count=commit.part_count,
-            sequence=self.frame.seq,
-            tags=dict(self.tags),
-            pinned=self.pinned,
-            rollback_of=id_text(commit.rollback_of) if commit.rollback_of else None,
-            signer=(self.commit.maker or self.frame.key_id).hex(),
-            foreign=self.foreign,
-        )
-
-
-class Step(msgspec.Struct, frozen=True, gc=False):
-    """A head's move as the log says it. Logs are long and few ask, so it is not yet a value."""
-
-    sequence: int
-    time: int
-    verb: Verb
-    before: bytes | None
-    after: bytes | None
-
-    def move(self, subject: str) -> HeadMove:
-        """What callers get to see."""
-        return HeadMove(
-            subject=Subject.parse(subject),
-            sequence=self.sequence,
-            time=moment.from_micros(self.time),
-            verb=self.verb,
-            before=id_text(self.before) if self.before else None,
-            after=id_text(self.after) if self.after else None,
-        )
+__all__ = ["Catalogue", "Record", "Step", "id_bytes", "id_text"]
 
 
 @dataclass(slots=True)
@@ -101,30 +51,31 @@ class Catalogue:
     steps: dict[str, list[Step]] = field(default_factory=dict)  # of each subject's head
     relocations: dict[bytes, list[tuple[int, tuple[bytes, ...]]]] = field(default_factory=dict)
     condemned: dict[bytes, int] = field(default_factory=dict)
-    named: set[bytes] = field(default_factory=set)  # every volume that a commit ever named
     others: list[Frame] = field(default_factory=list)  # every entry that is not a commit
-    problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what is odd and no problem
+    _named: set[bytes] = field(default_factory=set)
+    _problems: list[Problem] = field(default_factory=list)
+    _skimmed: deque[Record] = field(default_factory=deque)  # whose entries nobody asked for yet
+    _settling: threading.RLock = field(default_factory=threading.RLock)
 
-    def apply(self, frame: Frame, entry: Entry, *, foreign: bool) -> None:
-        """Take the next entry in."""
-        self.seq = max(self.seq, frame.seq)
+    def apply(self, frame: Frame, entry: Entry, *, foreign: bool) -> Record | None:
+        """Take the next entry in; gives the record of a commit."""
+        if frame.seq > self.seq:
+            self.seq = frame.seq
         match entry:
             case Commit():
-                self._commit(frame, entry, foreign)
+                return self._commit(frame, entry, foreign)
             case Move():
                 self.others.append(frame)
-                step = Step(frame.seq, entry.time, entry.verb, entry.before, entry.after)
-                self._step(entry.subject, step)
+                self._step(entry.subject, Step(frame.seq, entry))
             case Moves():
                 self.others.append(frame)
-                for head in entry.heads:
-                    step = Step(frame.seq, entry.time, entry.verb, head.before, head.after)
-                    self._step(head.subject, step)
+                for each in entry.heads:
+                    self._step(each.subject, Step(frame.seq, entry.move(each)))
             case Label():
                 self.others.append(frame)
                 if record := self.records.get(entry.id):
-                    record.tags = {
+                    record.labels = {
                         name: value
                         for name, value in {**record.tags, **entry.set}.items()
                         if name not in entry.unset
@@ -135,12 +86,12 @@ class Catalogue:
                 self.last_drop = frame.seq
                 for checkpoint in entry.ids:
                     if gone := self.records.pop(checkpoint, None):
-                        del self.lines[gone.commit.subject][checkpoint]
+                        del self.lines[gone.subject][checkpoint]
             case Relocate():
                 self.others.append(frame)
                 to = tuple(split_names(entry.to))
                 self.relocations.setdefault(entry.volume, []).append((frame.seq, to))
-                self.named.update(to)
+                self._named.update(to)
             case Condemn():
                 self.others.append(frame)
                 for volume in split_names(entry.volumes):
@@ -154,27 +105,78 @@ class Catalogue:
                 self.others.append(frame)
                 if self.owns(entry.subject, entry.token):
                     del self.owners[entry.subject]
-        if not isinstance(entry, Commit):
-            self.last_time = max(self.last_time, getattr(entry, "time", 0))
+        self.last_time = max(self.last_time, getattr(entry, "time", 0))
+        return None
 
-    def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> None:
-        record = Record(commit, frame, foreign, commit.tags)
+    def skim(self, frame: Frame, header: bytes) -> Record | None:
+        """Take in a commit that is signed by somebody we know, and look at what it begins with, no
+        more: opening a store with many checkpoints is waited for. None: it is to be decoded."""
+        found = glimpse(header)
+        # The first of a subject tells whether the subject's name makes sense.
+        if found is None or found.subject not in self.steps:
+            return None
+        if frame.seq > self.seq:
+            self.seq = frame.seq
+        record = Record(found.id, found.subject, frame, False, header)
+        self.heads[found.subject] = found.id
+        self.steps[found.subject].append(Step(frame.seq, record))
+        self._add(record)
+        self._skimmed.append(record)
+        return record
+
+    def settle(self) -> None:
+        """Decode what was skimmed. An entry that makes no sense is a problem, and no checkpoint."""
+        with self._settling:  # nobody may see half of it: what is not named is deleted
+            while self._skimmed:
+                record = self._skimmed.popleft()  # another thread may be adding to them
+                try:
+                    commit = record.commit
+                    moment.from_micros(commit.time)
+                except (Corrupt, BadInput) as error:
+                    self._forget(record)
+                    self.blame(f"log entry {record.frame.seq}", str(error))
+                else:
+                    self._name(record.frame, commit)
+                    self.last_time = max(self.last_time, commit.time)
+
+    def blame(self, where: str, what: str) -> None:
+        """Remember that something of the log is lost."""
+        self._problems.append(Problem(where=where, what=what))
+
+    def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> Record:
+        record = Record(commit.id, commit.subject, frame, foreign, decoded=commit)
         # First, because these raise when the entry makes no sense.
-        if commit.verb == "import":
+        if commit.verb in STILL:
             record.checkpoint()
-        elif commit.verb == "aside":
-            record.checkpoint()
-            self.last_time = max(self.last_time, commit.time)
         else:
-            step = Step(frame.seq, commit.time, commit.verb, commit.before, commit.id)
-            self._step(commit.subject, step)
+            self._step(commit.subject, Step(frame.seq, record))
+        if commit.verb != "import":
             self.last_time = max(self.last_time, commit.time)
-        if twice := self.records.get(commit.id):
-            del self.lines[twice.commit.subject][commit.id]
-        self.records[commit.id] = record
-        self.lines.setdefault(commit.subject, {})[commit.id] = record
+        self._add(record)
+        self._name(frame, commit)
+        return record
+
+    def _add(self, record: Record) -> None:
+        if twice := self.records.get(record.id):
+            del self.lines[twice.subject][record.id]
+        self.records[record.id] = record
+        line = self.lines.get(record.subject)
+        if line is None:
+            line = self.lines[record.subject] = {}
+        line[record.id] = record
+
+    def _forget(self, record: Record) -> None:
+        """Let a record be as if its entry had not been there."""
+        if self.records.get(record.id) is record:
+            del self.records[record.id], self.lines[record.subject][record.id]
+        steps = [step for step in self.steps[record.subject] if step.source is not record]
+        self.steps[record.subject] = steps
+        if self.heads[record.subject] == record.id:
+            self.heads[record.subject] = steps[-1].after if steps else None
+
+    def _name(self, frame: Frame, commit: Commit) -> None:
         for name in split_names(commit.volumes):
-            self.named.add(frame.origin if name == HERE else name)
+            self._named.add(frame.origin if name == HERE else name)
 
     def _step(self, subject: str, step: Step) -> None:
         steps = self.steps.get(subject)
@@ -186,6 +188,18 @@ class Catalogue:
 
     # -- questions
 
+    @property
+    def named(self) -> set[bytes]:
+        """Every volume that a commit ever named."""
+        self.settle()
+        return self._named
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What of the log cannot be read, or makes no sense."""
+        self.settle()
+        return self._problems
+
     def moves(self, subject: str) -> list[HeadMove]:
         """How a subject's head moved, oldest first."""
         return [step.move(subject) for step in self.steps.get(subject, ())]
@@ -193,6 +207,7 @@ class Catalogue:
     def next_time(self, clock: datetime) -> int:
         """The time of the next entry: never before the last one's. Raises BadInput at the end of
         time, where a wrong clock may have put an entry."""
+        self.settle()
         time = max(moment.to_micros(clock), self.last_time + 1)
         moment.from_micros(time)
         return time
@@ -292,18 +307,3 @@ def _owner(entry: Own, seq: int) -> Owner:
         lasts=entry.lasts / 1000,
         beat=entry.beat,
     )
-
-
-def id_text(checkpoint: bytes) -> str:
-    """An id as people write it."""
-    text = checkpoint.hex()  # `str(uuid.UUID(...))` is ten times slower
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def id_bytes(text: str) -> bytes | None:
-    """The inverse, or None when the text is no id."""
-    try:
-        found = uuid.UUID(text)
-    except ValueError:
-        return None
-    return found.bytes if str(found) == text.lower() else None

@@ -26,6 +26,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 HERE = bytes(VOLUME_SIZE)  # "the segment this entry was first written to"
 
 Verb = Literal["checkpoint", "rollback", "fork", "restore", "undo", "delete", "import", "aside"]
+STILL = ("import", "aside")  # verbs of commits that move no head
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False, tag="commit"):
@@ -83,6 +84,17 @@ class Moves(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="mov
     heads: tuple[Bound, ...]
     verb: Verb
     time: int
+
+    def move(self, head: Bound) -> Move:
+        """What it says of one of them."""
+        return Move(
+            subject=head.subject,
+            before=head.before,
+            after=head.after,
+            verb=self.verb,
+            time=self.time,
+            fence=head.fence,
+        )
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="label"):
@@ -172,7 +184,18 @@ Entry = (
     | Sealed
 )
 
+
+class Glimpse(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="commit"):
+    """What a commit begins with; the rest is passed over."""
+
+    id: Id
+    subject: str
+
+
+_COMMIT = b"\xa6commit"  # behind the head of an array of 16 elements or more
+_STILL = tuple(verb.encode() for verb in STILL)
 _encoder = msgspec.msgpack.Encoder()
+_glimpses = msgspec.msgpack.Decoder(Glimpse)
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
@@ -210,6 +233,17 @@ def decode_entry(header: bytes) -> Entry:
     if not _fits(entry):
         raise Corrupt("an entry does not make sense: a field has the wrong length")
     return entry
+
+
+def glimpse(header: bytes) -> Glimpse | None:
+    """What a commit begins with, at a third of the price of all of it; None for what is none, or
+    perhaps moved no head, or cannot be read: that is to be decoded."""
+    if header[3:10] != _COMMIT or any(verb in header for verb in _STILL):
+        return None
+    try:
+        return _glimpses.decode(header)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def frees_space(entry: Entry) -> bool:

@@ -260,9 +260,10 @@ class ObjectLog:
         self._measure([frame])
 
     def _measure(self, frames: Iterable[Frame]) -> None:
+        sizes = self._sizes
         for frame in frames:
-            size = len(frame.header) + frame.body_size
-            self._sizes[frame.origin] = self._sizes.get(frame.origin, 0) + size
+            origin = frame.origin
+            sizes[origin] = sizes.get(origin, 0) + len(frame.header) + frame.body_size
 
     def _pieces(self, seqs: Iterable[int]) -> list[Piece | None]:
         keys = [layout.entry_key(seq) for seq in seqs]
