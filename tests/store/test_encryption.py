@@ -110,17 +110,43 @@ def test_equal_bytes_are_stored_once(store: Store, save: Save, noise: Callable[.
     assert again.stored_bytes < 5000
 
 
-def test_a_mapping_is_read_and_not_mapped(
-    store: Store, save: Save, noise: Callable[..., bytes]
+@pytest.mark.parametrize("split", ["segment", "pages"])
+@pytest.mark.parametrize("skew", [0, 16])
+def test_a_mapping_is_decrypted_into_memory_without_a_name(
+    store: Store, save: Save, noise: Callable[..., bytes], split: str, skew: int
 ) -> None:
-    data = noise(2_000_000)
-    save(data, "segment")
-    with store.map("state/x", "part", writable=True, verify="first") as mapping:
+    data = noise(2_000_000) + bytes(1_000_000) + noise(1234)
+    save(data, split, skew=skew)
+    with store.map("state/x", "part", writable=True) as mapping:
         assert mapping.mapped_bytes == 0
+        assert mapping.verified is True  # already: nothing is shown that was not
         assert mapping.view == data
-        assert mapping.verified
-        mapping.view[0:1] = b"!"
-    assert store.read("state/x", "part") == data
+        assert mapping.file is not None
+        assert "memfd:" in os.readlink(f"/proc/self/fd/{mapping.file}")
+        assert not os.get_inheritable(mapping.file)
+        mapping.view[:5] = b"mine!"
+        # Another process that is handed it sees what was stored, and cannot change it.
+        assert os.pread(mapping.file, len(data), skew) == data
+        with pytest.raises(PermissionError):
+            os.pwrite(mapping.file, b"x", 0)
+        assert store.read("state/x", "part") == data
+        fd = mapping.file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_mapping_of_damaged_bytes_is_refused_at_once(
+    store: Store, save: Save, place: Path, noise: Callable[..., bytes]
+) -> None:
+    save(noise(2_000_000), "segment")
+    (pack,) = (place / "packs").iterdir()
+    held = bytearray(pack.read_bytes())
+    held[1_000_000] ^= 1
+    pack.write_bytes(held)
+    with pytest.raises(Corrupt):
+        store.map("state/x", "part")
+    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert not [link for link in links if "holdfast-part" in link]
 
 
 def test_the_digest_is_that_of_the_plaintext(store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from holdfast.store.chunks.chunk import RAW, Location, chunk_id
 from holdfast.store.chunks.index import Places
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE
+from holdfast.store.parts.decrypted import decrypted
 from holdfast.store.parts.pageio import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
@@ -90,10 +92,21 @@ class Shown:
 
 
 class Mapping:
-    """A part in memory. `view` has its bytes; `mapped_bytes` of them were not read yet."""
+    """A part in memory. `view` has its bytes; `mapped_bytes` of them were not read yet. `file` is a
+    descriptor of the memory that has them decrypted, where the store is encrypted: it can be handed
+    to another process, and is closed with the mapping."""
 
-    def __init__(self, region: mmap.mmap | bytearray, part: PartRecord, *, writable: bool) -> None:
+    def __init__(
+        self,
+        region: mmap.mmap | bytearray,
+        part: PartRecord,
+        *,
+        writable: bool,
+        file: int | None = None,
+    ) -> None:
         self._region = region
+        self.file = file
+        self._farewell = None if file is None else weakref.finalize(self, os.close, file)
         self.mapped_bytes = 0
         whole = memoryview(region)[part.skew : part.skew + part.size]
         self.view = whole if writable else whole.toreadonly()
@@ -114,6 +127,9 @@ class Mapping:
     def close(self) -> None:
         """Give the memory back; whoever still has a view of it keeps it alive."""
         self.view.release()
+        if self._farewell is not None:
+            self._farewell()
+            self.file = None
         if isinstance(self._region, mmap.mmap):
             try:
                 self._region.close()
@@ -140,6 +156,12 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
         finally:
             hold.release()
         return Mapping(bytearray(part.skew) + data, part, writable=writable)
+    if library.cipher.seals:
+        try:
+            memory, fd = decrypted(library, part)
+        finally:
+            hold.release()
+        return Mapping(memory, part, writable=writable, file=fd)
     reader = PageReader(library, part)
     shown: list[Shown] = []
     try:

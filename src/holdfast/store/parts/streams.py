@@ -187,23 +187,24 @@ class PartStream(io.RawIOBase):
         self._position += count
         return count
 
-    def copy_to(self, fd: int) -> int:
-        """Write the whole part to a file, with several threads; zeros become holes."""
+    def copy_to(self, fd: int, at: int = 0) -> int:
+        """Write the whole part to a file, from byte `at` on, with several threads; zeros become
+        holes."""
         try:
-            os.ftruncate(fd, self._size)
+            os.ftruncate(fd, at + self._size)
         except OSError as error:
             raise from_os_error(error, "restoring a part") from error
         running: deque[Future[None]] = deque()
         for first in range(0, len(self._pieces), _BATCH):
             last = min(first + _BATCH, len(self._pieces))
-            running.append(workers.compute().submit(self._copy_batch, fd, first, last))
+            running.append(workers.compute().submit(self._copy_batch, fd, at, first, last))
             if len(running) > 4 * workers.count():
                 running.popleft().result()
         for future in running:
             future.result()
         return self._size
 
-    def _copy_batch(self, fd: int, first: int, last: int) -> None:
+    def _copy_batch(self, fd: int, start: int, first: int, last: int) -> None:
         # Adjacent pieces are written together; each call costs a lock of the file.
         pending: list[Buffer] = []
         at = size = 0
@@ -213,7 +214,7 @@ class PartStream(io.RawIOBase):
                 _write(fd, pending, at)
                 pending, size = [], 0
             if data is not None:
-                at = at if pending else self._pieces.span(index)[0]
+                at = at if pending else start + self._pieces.span(index)[0]
                 pending.append(data)
                 size += len(data)
         _write(fd, pending, at)
