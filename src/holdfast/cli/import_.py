@@ -30,6 +30,7 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
     --trust.
     """
     from holdfast.cli.progress import bar
+    from holdfast.server import shapes
 
     with (
         invocation.store(create=not dry_run) as store,
@@ -39,19 +40,7 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
         report = store.import_archive(source, trust=trust, dry_run=dry_run, progress=progress)
         head = store.head(report.checkpoint.subject)
     behind = head is not None and head.id != report.checkpoint.id
-    invocation.show(_shape(report), lambda: _page(report, behind))
-
-
-def _shape(report: ImportReport) -> dict[str, object]:
-    from holdfast.server import shapes
-
-    return {
-        "checkpoint": shapes.checkpoint(report.checkpoint),
-        "imported": [shapes.checkpoint(one) for one in report.imported],
-        "already": [shapes.checkpoint(one) for one in report.already],
-        "archive_bytes": report.archive_bytes,
-        "dry_run": report.dry_run,
-    }
+    invocation.show(shapes.imported(report), lambda: _page(report, behind))
 
 
 def _page(report: ImportReport, behind: bool) -> str:

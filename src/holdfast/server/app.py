@@ -32,6 +32,7 @@ from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.server import handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
+from holdfast.server.archives import Archives
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.lineage import Lineage, trace
@@ -77,6 +78,7 @@ def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None =
             Route("/v1/sandboxes/{id}", boxes.kill, methods=["DELETE"]),
             Route("/v1/openapi.json", routes.openapi),
             *(each.route(routes.ask) for each in OPERATIONS),
+            *Archives(store).routes(),
             Route("/metrics", routes.metrics),
             Route("/execute", boxes.execute, methods=["POST"]),
             Route(handover.ROUTE, handover.Handover(boxes.fleet).asked, methods=["POST"]),

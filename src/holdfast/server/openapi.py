@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.model.subject import KINDS
+from holdfast.server.archives import MEDIA_TYPE
 from holdfast.server.verbs import Operation
 
 Schema = dict[str, object]
@@ -124,6 +125,14 @@ SCHEMAS: dict[str, Schema] = {
         pending_bytes=_COUNT,
         problems=_list(_TEXT),
     ),
+    "Importing": _object(
+        checkpoint=_ref("Checkpoint"),
+        imported=_list(_ref("Checkpoint")),
+        already=_list(_ref("Checkpoint")),
+        archive_bytes=_COUNT,
+        dry_run=_FLAG,
+    ),
+    "Archive": {"type": "string", "format": "binary"},
     "Sandboxes": _object(
         sandboxes=_list(
             _object(
@@ -170,6 +179,24 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
         None,
     ),
     ("show", "get", "/v1/checkpoints/{id}", "One checkpoint and its parts", "Manifest", {}, None),
+    (
+        "export",
+        "get",
+        "/v1/checkpoints/{id}/export",
+        "A checkpoint as an archive, with all it descends from if wanted",
+        "Archive",
+        {"ancestors": _FLAG},
+        None,
+    ),
+    (
+        "import",
+        "post",
+        "/v1/import",
+        "Take in what an archive holds",
+        "Importing",
+        {"trust": _FLAG, "dry_run": _FLAG},
+        SCHEMAS["Archive"],
+    ),
     ("listSandboxes", "get", "/v1/sandboxes", "Sandboxes that run here", "Sandboxes", {}, None),
     (
         "checkpointSandbox",
@@ -218,6 +245,11 @@ def describe(operations: Sequence[Operation]) -> dict[str, object]:
     }
 
 
+def _media(schema: Schema) -> str:
+    """What a body of that shape is sent as: JSON, unless it is an archive."""
+    return MEDIA_TYPE if schema in (SCHEMAS["Archive"], _ref("Archive")) else "application/json"
+
+
 def _plain(path: str) -> str:
     return path.replace(":path}", "}")
 
@@ -247,7 +279,7 @@ def _described(
         "responses": {
             "200": {
                 "description": "done",
-                "content": {"application/json": {"schema": _ref(answer)}},
+                "content": {_media(_ref(answer)): {"schema": _ref(answer)}},
             },
             "default": {
                 "description": "an error, by its kind",
@@ -256,5 +288,5 @@ def _described(
         },
     }
     if body is not None:
-        told["requestBody"] = {"content": {"application/json": {"schema": body}}}
+        told["requestBody"] = {"content": {_media(body): {"schema": body}}}
     return told

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store import SubjectSummary
     from holdfast.store.collect import PruneReport
     from holdfast.store.comparison import Diff
+    from holdfast.store.transfer.importing import ImportReport
 
 Shape = dict[str, object]
 
@@ -157,3 +158,13 @@ def pruning(value: PruneReport) -> Shape:
 
 def error(value: HoldfastError) -> Mapping[str, Shape]:
     return {"error": {"kind": value.kind, "message": str(value), "hint": value.hint}}
+
+
+def imported(report: ImportReport) -> Shape:
+    return {
+        "checkpoint": checkpoint(report.checkpoint),
+        "imported": [checkpoint(one) for one in report.imported],
+        "already": [checkpoint(one) for one in report.already],
+        "archive_bytes": report.archive_bytes,
+        "dry_run": report.dry_run,
+    }

@@ -1,0 +1,149 @@
+"""Archives over HTTP: between servers, in pieces, and when somebody leaves in the middle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.server.conftest import Server, Starter, add
+
+from holdfast.store import Store, open_store
+
+MEDIA_TYPE = "application/octet-stream"
+
+
+@pytest.fixture
+def served(start: Starter) -> Server:
+    return start("--engine", "process")
+
+
+@pytest.fixture
+def client(served: Server) -> Iterator[httpx.Client]:
+    with served.client(served.token) as opened:
+        yield opened
+
+
+@pytest.fixture
+def elsewhere(start: Starter, tmp_path: Path) -> Iterator[httpx.Client]:
+    """Another server, with another store and another key."""
+    server = start("--engine", "process", HOLDFAST_HOME=str(tmp_path / "elsewhere"))
+    with server.client(server.token) as opened:
+        yield opened
+
+
+def noise(size: int) -> bytes:
+    return hashlib.shake_256(b"noise").digest(size)
+
+
+def until(true: Callable[[], bool], patience: float = 60) -> None:
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_from_one_server_to_another(
+    client: httpx.Client, elsewhere: httpx.Client, store: Store, tmp_path: Path
+) -> None:
+    content = noise(3_000_000)
+    first = add(store, "state/a", "first")
+    second = add(store, "state/a", "second", content)
+    with client.stream("GET", f"/v1/checkpoints/{second}/export?ancestors=true") as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == MEDIA_TYPE
+        short = store.resolve(second).short
+        assert answer.headers["content-disposition"] == f'attachment; filename="{short}.holdfast"'
+        tried = elsewhere.post("/v1/import?dry_run=true", content=answer.iter_bytes(70_000))
+    assert [one["id"] for one in tried.json()["imported"]] == [first, second]
+    assert elsewhere.get("/v1/checkpoints").json()["checkpoints"] == []
+    with client.stream("GET", f"/v1/checkpoints/{short}/export?ancestors=true") as answer:
+        brought = elsewhere.post("/v1/import", content=answer.iter_bytes(70_000)).json()
+    assert [one["id"] for one in brought["imported"]] == [first, second]
+    assert brought["checkpoint"]["foreign"]
+    refused = elsewhere.post(f"/v1/checkpoints/{second}/restore")
+    assert refused.status_code == 403
+    with open_store(tmp_path / "elsewhere/store") as there:
+        assert there.read(second, "content", trust=True) == content
+    alone = client.get(f"/v1/checkpoints/{second}/export").content
+    again = elsewhere.post("/v1/import", content=alone).json()
+    assert (again["imported"], [one["id"] for one in again["already"]]) == ([], [second])
+
+
+def test_what_is_vouched_for_may_be_restored(
+    client: httpx.Client, elsewhere: httpx.Client, store: Store
+) -> None:
+    made = add(store, "state/a")
+    archive = client.get(f"/v1/checkpoints/{made}/export").content
+    brought = elsewhere.post("/v1/import?trust=true", content=archive).json()
+    assert not brought["checkpoint"]["foreign"]
+    assert elsewhere.post(f"/v1/checkpoints/{made}/restore").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("spoil", "status", "kind"),
+    [
+        (lambda archive: archive[: len(archive) // 2], 500, "corrupt"),
+        (lambda archive: archive[:-1], 500, "corrupt"),
+        (lambda archive: archive[:200] + b"X" + archive[201:], 500, "corrupt"),
+        (lambda archive: archive + b"X", 500, "corrupt"),
+        (lambda archive: b"", 422, "bad_input"),
+        (lambda archive: b"a letter", 422, "bad_input"),
+    ],
+)
+def test_what_is_no_whole_archive_leaves_nothing(
+    client: httpx.Client, store: Store, spoil: Callable[[bytes], bytes], status: int, kind: str
+) -> None:
+    stranger = open_store("memory://")
+    made = add(stranger, "state/stranger", content=noise(10_000))
+    out = io.BytesIO()
+    stranger.export(made, out)
+    answer = client.post("/v1/import", content=spoil(out.getvalue()))
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (status, kind)
+    assert store.list() == []
+
+
+def test_what_cannot_be_exported_is_an_error_like_any_other(
+    client: httpx.Client, store: Store
+) -> None:
+    missing = client.get("/v1/checkpoints/deadbeef/export")
+    assert (missing.status_code, missing.json()["error"]["kind"]) == (404, "not_found")
+    made = add(store, "state/a")
+    odd = client.get(f"/v1/checkpoints/{made}/export?ancestors=perhaps")
+    assert (odd.status_code, odd.json()["error"]["kind"]) == (400, "usage")
+
+
+def test_both_want_the_token(served: Server, store: Store) -> None:
+    made = add(store, "state/a")
+    with served.client() as nobody:
+        assert nobody.get(f"/v1/checkpoints/{made}/export").status_code == 401
+        assert nobody.post("/v1/import", content=b"x").status_code == 401
+
+
+def test_a_client_that_leaves_is_noticed(
+    served: Server, client: httpx.Client, store: Store
+) -> None:
+    """Neither a half sent archive nor a half read one keeps the server from anything."""
+    made = add(store, "state/a", content=noise(30_000_000))
+    place = Path(os.environ["HOLDFAST_HOME"]) / "store"
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    for _ in range(6):  # more than there may be at once
+        with socket.create_connection((host, int(port))) as wire:
+            head = f"GET /v1/checkpoints/{made}/export HTTP/1.1\r\nHost: {host}:{port}\r\n"
+            wire.sendall(f"{head}Authorization: Bearer {served.token}\r\n\r\n".encode())
+            assert wire.recv(15).startswith(b"HTTP/1.1 200")
+        with socket.create_connection((host, int(port))) as wire:
+            head = f"POST /v1/import HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000\r\n"
+            wire.sendall(f"{head}Authorization: Bearer {served.token}\r\n\r\n".encode())
+            wire.sendall(b"HOLDFAST-ARCHIVE")
+    until(lambda: not list((place / "holds").iterdir()))
+    archive = client.get(f"/v1/checkpoints/{made}/export").content
+    assert len(archive) > 30_000_000
+    assert client.post("/v1/import", content=archive).json()["imported"] == []
+    assert store.verify(deep=True).ok
