@@ -11,9 +11,9 @@ import pexpect
 import pytest
 from tests.cli.conftest import HOLDFAST, Run
 
-from holdfast.cli.prompt import magics
 from holdfast.cli.prompt.typing import indentation, is_complete
 from holdfast.model.errors import BadInput
+from holdfast.view import magics
 
 PROMPT = r"\[\d+\] "
 

@@ -16,7 +16,7 @@ def command(invocation: Invocation) -> None:
     one wins.
     """
     from holdfast.cli.settings import config_path
-    from holdfast.cli.table import Column, table
+    from holdfast.view.table import Column, table
 
     path = config_path(invocation.environ)
     values = invocation.settings().values()

@@ -91,10 +91,10 @@ def uninstall(invocation: Invocation, root: Path, dry_run: bool, force: bool) ->
 @click.pass_obj
 def list_(invocation: Invocation) -> None:
     """List the containers that opted in: those that are here, and those that are only frozen."""
-    from holdfast.cli.table import Column, table
     from holdfast.model.moment import now, to_text
     from holdfast.oci.overview import Overview
-    from holdfast.server.words import age, size
+    from holdfast.view.table import Column, table
+    from holdfast.view.words import age, size
 
     lines = Overview(invocation.environ).lines()
     time = now()
@@ -163,7 +163,7 @@ def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) 
 def take(invocation: Invocation, container: str, *, reason: str, stop: bool) -> None:
     """Take a checkpoint of a container and tell about it."""
     from holdfast.oci.overview import Overview
-    from holdfast.server.words import size
+    from holdfast.view.words import size
 
     taken = Overview(invocation.environ).checkpoint(
         container, reason=reason, leave_running=not stop

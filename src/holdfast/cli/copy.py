@@ -45,7 +45,7 @@ def command(
     """
     from holdfast.cli.progress import bar
     from holdfast.model.errors import Denied, Partial, UsageError
-    from holdfast.server.words import count
+    from holdfast.view.words import count
 
     if "store" in invocation.options:
         raise UsageError("copy is told both stores", hint="leave --store out")
@@ -89,7 +89,7 @@ def _shape(report: CopyReport) -> dict[str, object]:
 
 def _page(report: CopyReport) -> str:
     from holdfast.cli.rows import line
-    from holdfast.server.words import count, printable, size
+    from holdfast.view.words import count, printable, size
 
     content = size(sum(one.size_bytes for one in report.copied))
     if report.dry_run:

@@ -19,10 +19,10 @@ def command(invocation: Invocation, ids: tuple[str, ...], dry_run: bool) -> None
     bytes that nothing else needs.
     """
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
-    from holdfast.cli.table import table
     from holdfast.model.moment import now
     from holdfast.server import shapes
-    from holdfast.server.words import count
+    from holdfast.view.table import table
+    from holdfast.view.words import count
 
     with invocation.store() as store:
         heads = {each.head.id for each in store.subjects() if each.head}

@@ -85,7 +85,7 @@ def page(diagnosis: Diagnosis) -> str:
     from rich.console import Group
     from rich.text import Text
 
-    from holdfast.cli.table import render
+    from holdfast.view.table import render
 
     parts: list[RenderableType] = [
         Text("What can be frozen here", style="bold"),

@@ -86,7 +86,7 @@ def _shape(report: ExportReport, file: str) -> dict[str, object]:
 
 def _sentence(report: ExportReport, file: str) -> str:
     from holdfast.cli.rows import line
-    from holdfast.server.words import count, printable, size
+    from holdfast.view.words import count, printable, size
 
     more = len(report.checkpoints) - 1
     along = f" and {count(more, 'ancestor')}" if more else ""

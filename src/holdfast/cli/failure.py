@@ -62,7 +62,7 @@ def report(error: Exception, *, as_json: bool, debug: bool = False) -> int:
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message(), file=sys.stderr)  # the help itself, made by click
     else:
-        from holdfast.server.words import printable
+        from holdfast.view.words import printable
 
         print(f"error: {printable(str(told))}", file=sys.stderr)
         if told.hint:

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.table import Column, table
 from holdfast.model.difference import ValueChange, compare_values
 from holdfast.model.errors import BadInput, NotFound
 from holdfast.model.home import home
 from holdfast.model.moment import now, to_text
 from holdfast.model.subject import Subject
-from holdfast.server.words import age, printable, size
 from holdfast.state import StateCheckpoint, finding
 from holdfast.state.finding import Kept
+from holdfast.view.table import Column, table
+from holdfast.view.words import age, printable, size
 
 _COLUMNS = (
     Column("ID", "yellow"),
@@ -61,7 +61,7 @@ def _in_store(invocation: Invocation, text: str) -> bool:
 
 def show(invocation: Invocation, kept: Kept, part: str | None) -> None:
     """`holdfast show` of a file; its only part is the state."""
-    from holdfast.cli.values import to_json
+    from holdfast.view.values import to_json
 
     document = kept.read()
     if part is not None:

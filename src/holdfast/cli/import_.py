@@ -45,9 +45,9 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
 
 def _page(report: ImportReport, behind: bool) -> str:
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
-    from holdfast.cli.table import table
     from holdfast.model.moment import now
-    from holdfast.server.words import count
+    from holdfast.view.table import table
+    from holdfast.view.words import count
 
     time = now()
     listed = (*report.already, *report.imported) if report.dry_run else report.imported

@@ -83,7 +83,7 @@ class Invocation:
         if self.json:
             import json
 
-            from holdfast.cli.values import plain
+            from holdfast.view.values import plain
 
             text = json.dumps(document, indent=2, default=plain)
         else:

@@ -30,9 +30,9 @@ def command() -> None:
 @click.pass_obj
 def show(invocation: Invocation) -> None:
     """Show the ids of the signing key and of the imported keys, never a secret."""
-    from holdfast.cli.table import Column, table
     from holdfast.model.home import home
     from holdfast.store.keys import load_keyring
+    from holdfast.view.table import Column, table
 
     signing = load_keyring(invocation.environ).signing
     mine = signing.id.hex() if signing else None
@@ -105,8 +105,8 @@ def import_(invocation: Invocation, file: Path) -> None:
 @click.pass_obj
 def list_slots(invocation: Invocation) -> None:
     """List what opens an encrypted store: its key slots, never a secret."""
-    from holdfast.cli.table import Column, table
     from holdfast.store.slots import listed
+    from holdfast.view.table import Column, table
 
     slots = listed(_encrypted(invocation))
     columns = (Column("SLOT", "yellow"), Column("OPENED BY"), Column("SINCE", "dim"))

@@ -39,9 +39,9 @@ def _list_store(
     invocation: Invocation, subject: str | None, kind: Kind | None, limit: int | None
 ) -> None:
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
-    from holdfast.cli.table import table
     from holdfast.model.moment import now
     from holdfast.server import shapes
+    from holdfast.view.table import table
 
     with invocation.store() as store:
         wanted = find_subject(store, subject) if subject else None

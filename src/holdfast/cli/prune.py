@@ -116,7 +116,7 @@ def _check_scores(store: Store, subject: Subject | None, tag: str) -> None:
     """Raise NotFound when no checkpoint can be the best: a policy that keeps nothing would
     remove everything."""
     from holdfast.model.errors import NotFound
-    from holdfast.server.words import printable
+    from holdfast.view.words import printable
 
     checkpoints = store.list(subject)
     scores = {name for each in checkpoints for name, text in each.tags.items() if _is_number(text)}
@@ -174,9 +174,9 @@ def _combined(policies: list[Policy], budget: Policy | None) -> Policy | None:
 def _page(report: PruneReport, stored: bool) -> str:
     """The plan or the deed; with `stored`, the bytes that each checkpoint added to the store,
     which is what --max-bytes counts."""
-    from holdfast.cli.table import Column, table
     from holdfast.model.moment import now
-    from holdfast.server.words import age, count, size
+    from holdfast.view.table import Column, table
+    from holdfast.view.words import age, count, size
 
     time = now()
     rows = [("remove", each, "no policy wants it") for each in report.removed]

@@ -75,7 +75,7 @@ def _alike(store: Store, text: str) -> str | None:
     """`did you mean state/training?`, when there is something like it."""
     from difflib import get_close_matches
 
-    from holdfast.server.words import printable
+    from holdfast.view.words import printable
 
     subjects = [each.subject for each in store.subjects()]
     name = text.rpartition("/")[2]
@@ -103,7 +103,7 @@ def complete_reference(
 
 def _items(ctx: click.Context) -> list[CompletionItem]:
     from holdfast.model.errors import HoldfastError
-    from holdfast.server.words import count, printable
+    from holdfast.view.words import count, printable
 
     try:
         with ctx.ensure_object(Invocation).store() as store:

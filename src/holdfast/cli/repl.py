@@ -46,8 +46,8 @@ async def _open(
     invocation: Invocation, store: Store, name: str, fresh: bool
 ) -> tuple[Session, int]:
     """The session, and the number of its next cell."""
-    from holdfast.cli.prompt.views import came_back
     from holdfast.session import Session
+    from holdfast.view.session import came_back
 
     wanted = Session(name, store=store, fresh=True, auto_checkpoint="cell")
     head = await asyncio.to_thread(store.head, wanted.subject)

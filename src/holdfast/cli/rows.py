@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.cli.table import Column
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.server.words import age, notes, printable, size
+from holdfast.view.table import Column
+from holdfast.view.words import age, notes, printable, size
 
 CHECKPOINT_COLUMNS = (
     Column("ID", "yellow"),

@@ -78,7 +78,7 @@ def command(
 
 def _told(plan: Plan, file: str) -> str:
     """The plan for a person who is about to watch it."""
-    from holdfast.server.words import count
+    from holdfast.view.words import count
 
     total = count(len(plan.cells), "cell")
     if not plan.rest:

@@ -57,8 +57,8 @@ def command(
 def _report(store: Store, manifest: Manifest, trust: bool) -> tuple[Report | None, str | None]:
     """The report, or why it cannot be had: that spoils nothing else."""
     from holdfast.model.errors import Corrupt, Denied
-    from holdfast.server.reports import read_report
-    from holdfast.server.words import printable
+    from holdfast.view.reports import read_report
+    from holdfast.view.words import printable
 
     try:
         return read_report(store, manifest, trust=trust), None
@@ -67,8 +67,8 @@ def _report(store: Store, manifest: Manifest, trust: bool) -> tuple[Report | Non
 
 
 def _page(store: Store, manifest: Manifest, report: Report | None) -> str:
-    from holdfast.cli.table import Column, table
-    from holdfast.server.words import size
+    from holdfast.view.table import Column, table
+    from holdfast.view.words import size
 
     head = store.head(manifest.checkpoint.subject)
     shorts = {each.id: each.short for each in store.list()}
@@ -109,7 +109,7 @@ def _page(store: Store, manifest: Manifest, report: Report | None) -> str:
 
 def _facts(checkpoint: Checkpoint, head: bool, shorts: Mapping[str, str]) -> list[tuple[str, str]]:
     from holdfast.model.moment import now
-    from holdfast.server.words import age, day, notes, size
+    from holdfast.view.words import age, day, notes, size
 
     def name(id: str) -> str:  # noqa: A002
         return shorts.get(id, f"{id} (deleted)")
@@ -140,7 +140,7 @@ def _write_part(store: Store, manifest: Manifest, name: str, trust: bool) -> Non
             f"{manifest.checkpoint.short} has no part {name!r}", hint=f"its parts: {names}"
         )
     if part.split == "structure":
-        from holdfast.cli.values import to_json
+        from holdfast.view.values import to_json
 
         text = to_json(store.value(manifest.checkpoint, name, trust=trust))
         sys.stdout.write(text + "\n")

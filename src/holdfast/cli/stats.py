@@ -37,8 +37,8 @@ def command(invocation: Invocation) -> None:
 
 
 def _page(usage: Usage, plan: PruneReport) -> str:
-    from holdfast.cli.table import Column, table
-    from holdfast.server.words import count, size
+    from holdfast.view.table import Column, table
+    from holdfast.view.words import count, size
 
     ratio = f" (dedup ratio {usage.dedup_ratio:g})" if usage.dedup_ratio else ""
     removed = count(len(plan.removed), "checkpoint")

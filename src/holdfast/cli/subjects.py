@@ -13,10 +13,10 @@ from holdfast.model.subject import KINDS, Kind
 @click.pass_obj
 def command(invocation: Invocation, kind: Kind | None) -> None:
     """List subjects and where each stands, the latest touched first."""
-    from holdfast.cli.table import Column, table
     from holdfast.model.moment import now
     from holdfast.server import shapes
-    from holdfast.server.words import age, size
+    from holdfast.view.table import Column, table
+    from holdfast.view.words import age, size
 
     with invocation.store() as store:
         found = [each for each in store.subjects() if kind in (None, each.subject.kind)]

@@ -24,7 +24,7 @@ def command(
     A tag's name finds the checkpoint from then on; a number as VALUE serves `prune --keep-best`.
     """
     from holdfast.server import shapes
-    from holdfast.server.words import printable
+    from holdfast.view.words import printable
 
     with invocation.store() as store:
         target = find(store, id)

@@ -1,39 +1,13 @@
-"""JSON-like values of `structure` parts: as JSON, and in a few words."""
+"""Differences as `--json` shows them."""
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.cli.variables import VariableChange
     from holdfast.model.difference import ValueChange
     from holdfast.store.comparison import Diff
-
-_BRIEF = 60
-
-
-def plain(value: object) -> object:
-    """What JSON has no word for: bytes become `{"$bytes": base64}`."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {"$bytes": base64.b64encode(value).decode("ascii")}
-    raise TypeError(f"a {type(value).__name__} has no place in JSON")
-
-
-def to_json(value: object) -> str:
-    """The value as JSON text, keys in order."""
-    return json.dumps(value, indent=2, sort_keys=True, default=plain)
-
-
-def brief(value: object) -> str:
-    """The value in one short line; `-` where there is none."""
-    from holdfast.model.difference import ABSENT
-
-    if value is ABSENT:
-        return "-"
-    text = json.dumps(value, ensure_ascii=False, default=plain)
-    return text if len(text) <= _BRIEF else text[: _BRIEF - 1] + "…"
+    from holdfast.view.variables import VariableChange
 
 
 def diff_shape(diff: Diff, variables: list[VariableChange] | None) -> dict[str, object]:

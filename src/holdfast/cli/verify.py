@@ -24,7 +24,7 @@ def command(invocation: Invocation, deep: bool) -> None:
     from holdfast.cli.progress import bar
     from holdfast.model.errors import Corrupt
     from holdfast.server import shapes
-    from holdfast.server.words import count
+    from holdfast.view.words import count
 
     with invocation.store() as store, bar("verifying", quiet=invocation.json) as progress:
         result = store.verify(deep=deep, progress=progress)
@@ -38,7 +38,7 @@ def command(invocation: Invocation, deep: bool) -> None:
 
 
 def _page(result: Verification, everything: list[Checkpoint]) -> str:
-    from holdfast.server.words import count, printable, size
+    from holdfast.view.words import count, printable, size
 
     found = count(result.checkpoints, "checkpoint")
     if result.deep:

@@ -35,12 +35,12 @@ from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.archives import Archives
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
-from holdfast.server.lineage import Lineage, trace
 from holdfast.server.logs import Requests
 from holdfast.server.openapi import describe
-from holdfast.server.reports import read_report
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.verbs import OPERATIONS
+from holdfast.view.lineage import Lineage, trace
+from holdfast.view.reports import read_report
 
 if TYPE_CHECKING:
     from holdfast.sandbox.fleet import Fleet

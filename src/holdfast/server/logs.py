@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.server.words import printable
+from holdfast.view.words import printable
 
 HEADER = "X-Request-Id"
 # Whose request is being worked on; tasks that it starts inherit it.

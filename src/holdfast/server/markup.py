@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from holdfast.server.words import printable
+from holdfast.view.words import printable
 
 _EMPTY = frozenset({"meta", "link", "input", "br"})
 

@@ -15,10 +15,10 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.moment import to_text
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
-from holdfast.server.lineage import Lineage
 from holdfast.server.markup import Child, Markup, element, group
 from holdfast.server.style import STYLE
-from holdfast.server.words import age, count, notes, size
+from holdfast.view.lineage import Lineage
+from holdfast.view.words import age, count, notes, size
 
 if TYPE_CHECKING:
     from holdfast.store import SubjectSummary

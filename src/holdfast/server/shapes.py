@@ -12,7 +12,7 @@ from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.moment import to_text
 from holdfast.model.report import Item, Problem, Report, Verification
-from holdfast.server.lineage import Lineage
+from holdfast.view.lineage import Lineage
 
 if TYPE_CHECKING:
     from holdfast.store import SubjectSummary

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.cli.prompt import magics, views
 from holdfast.model.errors import HoldfastError
+from holdfast.view import magics
+from holdfast.view import session as views
 
 if TYPE_CHECKING:
     from holdfast.model.report import Item
@@ -132,8 +133,8 @@ class Loop:
             self._tell(line)
 
     def _log(self) -> str:
-        from holdfast.cli.log import tree
-        from holdfast.server.lineage import trace
+        from holdfast.view.lineage import trace
+        from holdfast.view.tree import tree
 
         store, subject = self._session.store, self._session.subject
         head, everything = store.head(subject), store.list()
@@ -141,8 +142,8 @@ class Loop:
         return tree(lineage, {each.id: each.short for each in everything})
 
     async def _whos(self) -> None:
-        from holdfast.cli.variables import compare
-        from holdfast.server.reports import read_report
+        from holdfast.view.reports import read_report
+        from holdfast.view.variables import compare
 
         found = await self._session.variables()
         await self._session.flush()
@@ -161,8 +162,8 @@ class Loop:
         print(views.whos(found, items, changed))
 
     async def _diff(self, a: str = "~1", b: str | None = None) -> None:
-        from holdfast.cli.diff import page
-        from holdfast.cli.variables import compare
+        from holdfast.view.difference import page
+        from holdfast.view.variables import compare
 
         await self._session.flush()
         diff = await self._session.diff(a, b)

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from holdfast.cli.prompt.magics import MAGICS
 from holdfast.cli.prompt.typing import indentation, is_complete
+from holdfast.view.magics import MAGICS
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -187,6 +187,7 @@ class Worker:
             self._fail(message.request_id, error)
             return
         self._end_if_forked()
+        self._snapshots.restored()
         self._runner.count = restore.environment.execution_count
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
 

@@ -107,6 +107,10 @@ class Snapshots:
         self._seconds = learnt.seconds
         self._labels.take(learnt.labels)
 
+    def restored(self) -> None:
+        """What the last copy knew is about a namespace that is no more."""
+        self._forget()
+
     def _forget(self) -> None:
         if self._notes >= 0:
             os.close(self._notes)

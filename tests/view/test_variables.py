@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast import sync
-from holdfast.cli.variables import compare
 from holdfast.session import SessionCheckpoint
 from holdfast.store import open_store
+from holdfast.view.variables import compare
 
 
 def test_changes_in_shared_objects_segments_and_memory() -> None:

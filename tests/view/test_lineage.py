@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.subject import Subject
-from holdfast.server.lineage import draw, to_ascii, trace
+from holdfast.view.lineage import draw, to_ascii, trace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEMO = Subject("state", "demo")

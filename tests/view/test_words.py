@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.words import age, count, printable, size
+from holdfast.view.words import age, count, printable, size
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

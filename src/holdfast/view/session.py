@@ -1,13 +1,13 @@
-"""What the prompt shows, as text."""
+"""What a prompt shows of a session, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.cli.prompt import magics
-from holdfast.cli.table import Column, table
-from holdfast.server.words import count, size
+from holdfast.view import magics
+from holdfast.view.table import Column, table
+from holdfast.view.words import count, size
 
 if TYPE_CHECKING:
     from holdfast.model.report import Item, Report

@@ -9,8 +9,8 @@ import pexpect
 import pytest
 from tests.cli.conftest import HOLDFAST
 
-from holdfast.cli.table import GAP, LEAST, Column, fit
 from holdfast.store import open_store
+from holdfast.view.table import GAP, LEAST, Column, fit
 
 COLUMNS = (Column("ID"), Column("SUBJECT", cut=2), Column("REASON", cut=1), Column("NOTES", cut=1))
 

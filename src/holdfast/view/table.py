@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.server.words import printable
+from holdfast.view.words import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,10 +16,10 @@ import msgspec
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt
 from holdfast.model.report import Item
-from holdfast.server.reports import read_report
 from holdfast.session import layout
 from holdfast.store import Store
 from holdfast.store.comparison import Diff
+from holdfast.view.reports import read_report
 
 _RECORDS = "namespace/"
 _HEADER = 1 << 20  # a longer one is no header
