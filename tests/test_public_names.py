@@ -10,6 +10,7 @@ import holdfast
 NAMES = {
     "AsyncStateManager",
     "BadInput",
+    "Bundle",
     "CaptureFailed",
     "Checkpoint",
     "Conflict",

@@ -32,6 +32,7 @@ _PLACES = {
     "StorageFull": "holdfast.model.errors",
     "Unsupported": "holdfast.model.errors",
     "UsageError": "holdfast.model.errors",
+    "Bundle": "holdfast.bundle",
     "Sandbox": "holdfast.client",
     "Session": "holdfast.session",
     "SessionPool": "holdfast.session",
@@ -46,6 +47,7 @@ _PLACES = {
 __all__ = [
     "AsyncStateManager",
     "BadInput",
+    "Bundle",
     "CaptureFailed",
     "Checkpoint",
     "Conflict",
@@ -79,6 +81,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from holdfast.bundle import Bundle
     from holdfast.client import Sandbox
     from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest, Part
     from holdfast.model.errors import (

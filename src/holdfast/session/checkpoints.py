@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -136,6 +136,7 @@ def write(
     stage: str | None,
     on_disk: bool,
     new: bool = False,
+    aside: bool = False,
     lease: Lease | None = None,
 ) -> SessionCheckpoint:
     """Commit a capture on top of the first of `parents` that is there.
@@ -147,7 +148,10 @@ def write(
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
-    with _draft(store, subject, parents, reason, stage, new, lease) as draft:
+    begin = partial(
+        store.draft, subject, reason=reason, stage=stage, new=new, aside=aside, lease=lease
+    )
+    with _on_top_of(parents, begin) as draft:
         for name, data in sorted(parts.items()):
             kind = _STRUCTURES.get(name)
             if kind is not None:
@@ -173,16 +177,7 @@ def write(
     )
 
 
-def _draft(
-    store: Store,
-    subject: Subject,
-    parents: Sequence[str | None],
-    reason: str,
-    stage: str | None,
-    new: bool,
-    lease: Lease | None,
-) -> Draft:
-    begin = partial(store.draft, subject, reason=reason, stage=stage, new=new, lease=lease)
+def _on_top_of(parents: Sequence[str | None], begin: Callable[[str | None], Draft]) -> Draft:
     for parent in parents:
         try:
             return begin(parent)

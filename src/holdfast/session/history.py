@@ -119,6 +119,29 @@ class History:
         )
         return made.checkpoint
 
+    def save_aside(
+        self, captured: Captured | Arriving, reason: str, stage: str | None
+    ) -> Checkpoint:
+        """Commit a capture; neither the head nor this session's line comes to it by itself."""
+        self.own()
+        made = checkpoints.write(
+            self.store,
+            self._subject,
+            captured.all(),
+            parents=self.line.parents(),
+            reason=reason,
+            stage=stage,
+            on_disk=True,
+            aside=True,
+            lease=self._lease,
+        )
+        return made.checkpoint
+
+    @property
+    def lease(self) -> Lease | None:
+        """The right to advance the subject, when it is ours."""
+        return self._lease
+
     def tidy(self) -> None:
         """Apply retention to what was made since the last time: the session's, if it has one.
 

@@ -124,6 +124,12 @@ class Keeper:
         captured = await self._capture(reason, None, True, WORK_TIMEOUT)
         return await asyncio.to_thread(self._history.save_as, other, captured, reason)
 
+    async def freeze_aside(self, reason: str, stage: str | None) -> Checkpoint:
+        """This very moment as a checkpoint that the head does not come to by itself."""
+        await self.saving.settled()
+        captured = await self._driver.to_the_end(self._capture(reason, stage, True, WORK_TIMEOUT))
+        return await asyncio.to_thread(self._history.save_aside, captured, reason, stage)
+
     async def _capture(
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
     ) -> Captured | Arriving:
@@ -203,6 +209,12 @@ class Keeper:
             raise
         self._history.line.at = made
         return report
+
+    async def enter(self, target: Checkpoint, trust: bool) -> Report:
+        """Into the worker; the head stays where it is."""
+        await self.saving.settled()
+        given = self._settings.given(None)
+        return await self._apply(self._history.store, target, given, trust)
 
     async def revive(self) -> str | None:
         """After a crash: a new worker with the namespace of this session's last checkpoint."""

@@ -84,6 +84,14 @@ class Shelf:
     def add(self, document: Document, *, limit: int) -> StateCheckpoint:
         return self._settle(self._put(self.subject, document, document.parent or "head"), limit)
 
+    def add_aside(self, document: Document) -> Checkpoint:
+        """Keep a checkpoint that the head does not come to by itself."""
+        return self._put(self.subject, document, document.parent or "head", aside=True)
+
+    def arrived(self, checkpoint: Checkpoint) -> StateCheckpoint:
+        """The head came to a checkpoint together with those of other subjects."""
+        return self._told(checkpoint, self._kept)
+
     def create(self, document: Document) -> StateCheckpoint:
         # A subject whose first move was undone has no head, and it exists all the same.
         if any(self._store.list(subject=each, limit=1) for each in (self.subject, self._saved)):
@@ -112,6 +120,7 @@ class Shelf:
         parent: str | None,
         *,
         new: bool = False,
+        aside: bool = False,
         **more: str | None,
     ) -> Checkpoint:
         from holdfast.store.parts.trees import Plain
@@ -120,7 +129,12 @@ class Shelf:
 
         def draft(parent: str | None) -> Draft:
             return self._store.draft(
-                subject, parent=parent, reason=document.reason, stage=document.stage, new=new
+                subject,
+                parent=parent,
+                reason=document.reason,
+                stage=document.stage,
+                new=new,
+                aside=aside,
             )
 
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import uuid_utils
 
 from holdfast.model import moment
@@ -124,6 +126,27 @@ class Draft:
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         self._keep([self._ledger.part_record(source, name)], source)
+
+    def keep_from(self, reference: Checkpoint, *, prefix: str = "", under: str = "") -> None:
+        """Take parts over from any checkpoint of this store: those whose names begin with `prefix`,
+        which gives way to `under`. Raises NotFound, Denied, and BadInput for a name twice."""
+        self._check_open()
+        source = self._ledger.refresh().record(uuid.UUID(reference.id).bytes)
+        if source.foreign:
+            raise Denied(
+                f"{reference.short} was signed by a key that is not known here",
+                hint="import the key with `holdfast key import`",
+            )
+        records = [
+            msgspec.structs.replace(record, name=under + record.name.removeprefix(prefix))
+            for record in self._ledger.part_records(source)
+            if record.name.startswith(prefix)
+        ]
+        for record in records:
+            check_part_name(record.name)
+            if record.name in self._pieces:
+                raise BadInput(f"the draft has a part {record.name!r} already")
+        self._keep(records, source)
 
     def keep_all(self, of: Record) -> None:
         """Take every part over from another checkpoint."""

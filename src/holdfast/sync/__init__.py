@@ -1,5 +1,6 @@
 """Holdfast without `await`: every class here is derived from its async twin, member by member."""
 
+from holdfast.bundle import Bundle as _AsyncBundle
 from holdfast.client import Process as _AsyncProcess
 from holdfast.client import Sandbox as _AsyncSandbox
 from holdfast.client import Stream as _AsyncStream
@@ -14,5 +15,6 @@ Sandbox = derive(_AsyncSandbox)
 Process = derive(_AsyncProcess)
 Stream = derive(_AsyncStream)
 Files = derive(_AsyncFiles)
+Bundle = derive(_AsyncBundle)
 
-__all__ = ["Files", "Process", "Sandbox", "Session", "SessionPool", "Stream"]
+__all__ = ["Bundle", "Files", "Process", "Sandbox", "Session", "SessionPool", "Stream"]

@@ -36,6 +36,8 @@ def wrap(value: Any) -> Any:
 
 def unwrap(value: Any) -> Any:
     """An argument as the async class takes it."""
+    if type(value) in (list, tuple):
+        return type(value)(map(unwrap, value))
     return vars(value)[_ATTRIBUTE] if type(value) in _derived.values() else value
 
 
@@ -108,7 +110,8 @@ def derive(source: type) -> Any:
 
     def on_loop_plain(function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
+            given = {name: unwrap(value) for name, value in kwargs.items()}
+            return function(*map(unwrap, args), **given)
 
         return lambda *args, **kwargs: portal().run(call(*args, **kwargs))
 

@@ -1,0 +1,212 @@
+"""A bundle: its members are frozen together and brought back together, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from holdfast.bundle import record
+from holdfast.bundle.member import Member, member_of
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
+from holdfast.model.subject import Subject
+from holdfast.store import Store
+from holdfast.store.together import Verb
+
+log = logging.getLogger("holdfast.bundle")
+
+List = list  # inside the class, `list` is the verb
+Hook = Callable[[Checkpoint], Awaitable[None] | None]
+
+
+class Bundle:
+    """Binds a state, a session and a sandbox, or any of them, under one name.
+
+    `on_restore` is called with the bundle's checkpoint when all members are back and before
+    anybody may use them: to reseed, to reconnect, to fetch new tokens. When it raises, all members
+    go back to where they were.
+    """
+
+    def __init__(
+        self, name: str, members: Iterable[object], *, on_restore: Iterable[Hook] = ()
+    ) -> None:
+        """Raises BadInput for what cannot be bound, and UsageError when the stores differ."""
+        self.subject = Subject("bundle", name.removeprefix("bundle/"))
+        # Those that take longest to stand still are paused first, and captured last.
+        self._members = sorted((member_of(each) for each in members), key=lambda each: each.rank)
+        self._hooks = tuple(on_restore)
+        self._busy = asyncio.Lock()
+        names = [str(member.subject) for member in self._members]
+        if not names or len(set(names)) != len(names):
+            raise BadInput("a bundle binds one or more subjects, each once")
+        self.store: Store = self._members[0].store
+        for member in self._members:
+            if member.store.url != self.store.url:
+                raise UsageError(
+                    f"{member.subject} is in {member.store.url}, and {self._members[0].subject} "
+                    f"in {self.store.url}",
+                    hint="give all members of a bundle the same store",
+                )
+
+    def __repr__(self) -> str:
+        names = ", ".join(str(member.subject) for member in self._members)
+        return f"<Bundle {self.subject}: {names}>"
+
+    async def checkpoint(self, reason: str = "manual", stage: str | None = None) -> Checkpoint:
+        """Freeze all members at one moment; durable, for all of them, when this returns.
+
+        When it raises, no head has moved and every member goes on as it was.
+        """
+        async with self._busy, self._paused():
+            made = await self._capture(reason, stage)
+            try:
+                bundle = await asyncio.to_thread(
+                    record.write, self.store, self.subject, made, reason=reason, stage=stage
+                )
+                made.append(bundle)
+                await self._move(made, "checkpoint")
+            except BaseException as error:
+                await self._discard(made, error)
+                raise
+            await self._arrive(made)
+            return bundle
+
+    async def restore(
+        self, reference: Checkpoint | str | None = None, *, trust: bool = False
+    ) -> Checkpoint:
+        """Bring all members back to a checkpoint of this bundle, by default to its head.
+
+        When it raises, every member is as it was. Raises NotFound, Corrupt or Denied, and
+        UsageError when that checkpoint binds other members.
+        """
+        async with self._busy:
+            target, bound = await asyncio.to_thread(self._find, reference, trust)
+            async with self._paused():
+                back = await self._capture(f"before going to {target.short}", None)
+                try:
+                    wanted = await self._enter(target, bound, back, trust)
+                except BaseException as error:
+                    await self._discard(back, error)
+                    raise
+                await self._arrive(wanted)
+                await self._discard(back)
+            return target
+
+    async def list(self, limit: int | None = None) -> List[Checkpoint]:
+        """This bundle's checkpoints, newest first."""
+        return await asyncio.to_thread(self.store.list, self.subject, limit=limit)
+
+    # -- underneath ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _paused(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as paused:
+            for member in self._members:
+                await member.pause()
+                paused.push_async_callback(member.resume)
+            yield
+
+    async def _capture(self, reason: str, stage: str | None) -> List[Checkpoint]:
+        """Every member aside; or none. Those that cannot be kept from changing come first."""
+        made: List[Checkpoint] = []
+        try:
+            for member in reversed(self._members):
+                made += [await member.capture(reason, stage)]
+        except BaseException as error:
+            await self._discard(made, error)
+            raise
+        return made
+
+    async def _enter(
+        self,
+        target: Checkpoint,
+        bound: Mapping[Subject, record.Bound],
+        back: List[Checkpoint],
+        trust: bool,
+    ) -> List[Checkpoint]:
+        """Take all members to the target and move their heads; or take them back."""
+        entered: List[Member] = []
+        made_again: List[Checkpoint] = []
+        wanted: List[Checkpoint] = []
+        try:
+            for member in self._members:
+                found, is_new = await asyncio.to_thread(
+                    record.find, self.store, target, bound[member.subject], member.lease
+                )
+                wanted.append(found)
+                if is_new:
+                    made_again.append(found)
+                entered.append(member)
+                await member.enter(found, trust)
+            for hook in self._hooks:
+                answer = hook(target)
+                if inspect.isawaitable(answer):
+                    await answer
+            await self._move([*wanted, target], "restore")
+        except BaseException as error:
+            await self._go_back(entered, back, error)
+            await self._discard(made_again, error)
+            raise
+        return wanted
+
+    async def _go_back(
+        self, entered: List[Member], back: List[Checkpoint], error: BaseException
+    ) -> None:
+        """Each as it was; whoever cannot be is named in the error."""
+        ways = {each.subject: each for each in back}
+        for member in reversed(entered):
+            try:
+                await member.enter(ways[member.subject], True)
+            except HoldfastError as failure:
+                error.add_note(f"{member.subject} could not be taken back: {failure}")
+
+    async def _move(self, targets: Iterable[Checkpoint], verb: Verb) -> None:
+        leases = [member.lease for member in self._members if member.lease is not None]
+        move = partial(self.store.move_heads, *targets, verb=verb, leases=leases, trust=True)
+        await asyncio.to_thread(move)
+
+    async def _arrive(self, made: Iterable[Checkpoint]) -> None:
+        by_subject = {each.subject: each for each in made}
+        for member in self._members:
+            await member.arrive(by_subject[member.subject])
+
+    async def _discard(self, made: List[Checkpoint], error: BaseException | None = None) -> None:
+        """Delete what nothing will descend from. What stays is only space, so it is no error."""
+        leases = {str(member.subject): member.lease for member in self._members}
+        for each in made:
+            try:
+                lease = leases.get(str(each.subject))
+                await asyncio.to_thread(self.store.delete, each, lease=lease)
+            except HoldfastError as failure:
+                log.warning("%s of %s stays: %s", each.short, each.subject, failure)
+                if error is not None:
+                    error.add_note(f"{each.short} of {each.subject} was left behind: {failure}")
+
+    def _find(
+        self, reference: Checkpoint | str | None, trust: bool
+    ) -> tuple[Checkpoint, dict[Subject, record.Bound]]:
+        """The checkpoint that is meant, and what it binds."""
+        if reference is None:
+            found = self.store.head(self.subject)
+            if found is None:
+                raise NotFound(f"{self.subject} has no checkpoint")
+        else:
+            found = self.store.resolve(reference)
+        if found.subject != self.subject:
+            raise UsageError(f"{found.short} is a checkpoint of {found.subject}")
+        bound = {
+            Subject.parse(each.subject): each
+            for each in record.read(self.store, found, trust).members
+        }
+        ours = {member.subject for member in self._members}
+        if bound.keys() != ours:
+            others = ", ".join(sorted(map(str, bound)))
+            raise UsageError(
+                f"{found.short} binds {others}, not what this bundle has",
+                hint="make a Bundle of just these members",
+            )
+        return found, bound

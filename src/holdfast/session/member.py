@@ -1,0 +1,50 @@
+"""A session as a member of a bundle: paused between cells, frozen aside, brought back in step."""
+
+from __future__ import annotations
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.subject import Subject
+from holdfast.session.session import Session
+from holdfast.store import Store
+from holdfast.store.leases import Lease
+
+
+class SessionMember:
+    """Binds a session. Pausing waits for the cell that runs, and lets none begin."""
+
+    rank = 0
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._keeper = session._keeper
+        self._history = session._history
+        self._lock = session._driver.lock
+
+    @property
+    def subject(self) -> Subject:
+        return self._session.subject
+
+    @property
+    def store(self) -> Store:
+        return self._session.store
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._history.lease
+
+    async def pause(self) -> None:
+        self._session._driver.check_open()
+        await self._lock.acquire()
+
+    async def resume(self) -> None:
+        self._lock.release()
+
+    async def capture(self, reason: str, stage: str | None) -> Checkpoint:
+        self._session._driver.worker()  # raises UsageError when there is none
+        return await self._keeper.freeze_aside(reason, stage)
+
+    async def enter(self, checkpoint: Checkpoint, trust: bool) -> None:
+        await self._keeper.enter(checkpoint, trust)
+
+    async def arrive(self, checkpoint: Checkpoint) -> None:
+        self._history.line.at = checkpoint
