@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 CODE := src tests $(wildcard benchmarks examples)
 
-.PHONY: help setup setup-test run test check lint types layers format soak bench lock clean
+.PHONY: help setup setup-test web run test check lint types layers format soak bench lock clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -29,9 +29,13 @@ setup-test: ## the same with everything the tests need; as root, missing engines
 	@scripts/setup-python test
 	@scripts/setup-pythons
 	@scripts/setup-node
+	@scripts/build-web --tests
 	@scripts/setup-engines --tests
 
-run: setup ## set up and start the server: make run ARGS="--port 9000"
+web: ## build the dashboard into the package; needs Node 20, and without it the plain pages stay
+	@scripts/build-web
+
+run: setup web ## set up and start the server: make run ARGS="--port 9000"
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 test: setup-test check ## set up, then lint, types, layers and all tests
@@ -71,5 +75,5 @@ lock: ## write the lock files anew; UPGRADE=1 takes newer versions
 	@scripts/lock
 
 clean: ## remove what set-up and tests made here (not the engines)
-	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .cache build dist src/holdfast/dashboard/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -68,12 +68,12 @@ def test_the_policy_allows_the_style_that_the_page_has(empty: Server) -> None:
 
 
 def test_an_empty_store_says_what_to_do(server: Server) -> None:
-    read = page(server, "/")
+    read = page(server, "/plain")
     assert "Nothing is frozen yet" in read.text
     code = re.search(r"from holdfast import.*?commit\(\)", read.text, re.DOTALL)
     assert code
     exec(compile(code[0], "<page>", "exec"), {})
-    assert "1 subject" in page(server, "/").text
+    assert "1 subject" in page(server, "/plain").text
 
 
 def test_subjects_lead_to_lineages_and_checkpoints(server: Server, store: Store) -> None:
@@ -81,23 +81,23 @@ def test_subjects_lead_to_lineages_and_checkpoints(server: Server, store: Store)
     add(store, "state/demo", "the middle")
     store.rollback("state/demo")
     store.fork(first, "copy")
-    read = page(server, "/")
+    read = page(server, "/plain")
     assert "2 subjects" in read.text
     assert "1.5 kB" in read.text
-    assert {"/subjects/state/demo", "/subjects/state/copy"} <= set(read.links)
+    assert {"/plain/subjects/state/demo", "/plain/subjects/state/copy"} <= set(read.links)
 
-    demo = page(server, "/subjects/state/demo")
+    demo = page(server, "/plain/subjects/state/demo")
     for words in ("the beginning", "the middle", "rollback", "head", "forked to ", "●", "○"):
         assert words in demo.text
-    assert "/subjects/state/copy" in demo.links
-    assert f"/checkpoints/{first}" in demo.links
-    assert "forked from " in page(server, "/subjects/state/copy").text
+    assert "/plain/subjects/state/copy" in demo.links
+    assert f"/plain/checkpoints/{first}" in demo.links
+    assert "forked from " in page(server, "/plain/subjects/state/copy").text
 
-    checkpoint = page(server, f"/checkpoints/{first}")
+    checkpoint = page(server, f"/plain/checkpoints/{first}")
     for words in ("the beginning", "content", "1.5 kB", first):
         assert words in checkpoint.text
     assert "Log out" in checkpoint.text
-    child = page(server, f"/checkpoints/{store.list('state/demo')[1].id}")
+    child = page(server, f"/plain/checkpoints/{store.list('state/demo')[1].id}")
     assert f"Parents{store.resolve(first).short}" in child.text
     assert first not in child.text
     for link in {*read.links, *demo.links, *checkpoint.links} - {"/logout"}:
@@ -109,13 +109,13 @@ def test_what_others_wrote_stays_text(server: Server, store: Store) -> None:
     with store.draft(f"state/{name}", reason=EVIL, stage=EVIL, tags={"t<b>": EVIL}) as draft:
         draft.put("part<script>", b"x")
         made = draft.commit()
-    first = page(server, "/")
+    first = page(server, "/plain")
     assert name in first.text
-    (link,) = [link for link in first.links if link.startswith("/subjects/")]
+    (link,) = [link for link in first.links if link.startswith("/plain/subjects/")]
     read = page(server, link)
     assert name in read.text
     assert EVIL in read.text
-    read = page(server, f"/checkpoints/{made.id}")
+    read = page(server, f"/plain/checkpoints/{made.id}")
     assert EVIL in read.text
     assert "part<script>" in read.text
 
@@ -128,7 +128,7 @@ def test_the_report_of_a_session(server: Server, store: Store) -> None:
     with store.draft("session/demo") as draft:
         draft.put("report", {"items": items}, split="structure")
         made = draft.commit()
-    read = page(server, f"/checkpoints/{made.id}")
+    read = page(server, f"/plain/checkpoints/{made.id}")
     for words in ("Report: 2 names", "dataexactcloudpickle1.5 kB", "placeholder", EVIL):
         assert words in read.text
     with server.client(server.token) as client:
@@ -139,10 +139,10 @@ def test_the_report_of_a_session(server: Server, store: Store) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/subjects/state/nothing", 404),
-        ("/subjects/nokind/x", 422),
-        ("/checkpoints/nothing", 404),
-        ("/checkpoints/<script>", 404),
+        ("/plain/subjects/state/nothing", 404),
+        ("/plain/subjects/nokind/x", 422),
+        ("/plain/checkpoints/nothing", 404),
+        ("/plain/checkpoints/<script>", 404),
         ("/nothing", 404),
         ("/logout", 405),
     ],

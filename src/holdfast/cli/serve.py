@@ -74,6 +74,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
     from holdfast.model.errors import Unsupported, UsageError
 
     try:
+        from holdfast.dashboard.site import Site
         from holdfast.server.app import create_app
         from holdfast.server.guard import is_loopback
         from holdfast.server.listen import address, bind, serve
@@ -105,7 +106,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
         kept = _kept(settings, images, url)
         with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
-            app = create_app(store, token, sandboxes=sandboxes)
+            app = create_app(store, token, sandboxes=sandboxes, site=Site.find())
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
 

@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route, WebSocketRoute
 
 from holdfast import __version__
+from holdfast.dashboard import example
+from holdfast.dashboard.site import Site
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import (
@@ -38,7 +40,9 @@ from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.logs import Requests
 from holdfast.server.openapi import describe
 from holdfast.server.sandboxes import Sandboxes
-from holdfast.server.verbs import OPERATIONS
+from holdfast.server.site import routes as site_routes
+from holdfast.server.verbs import OPERATIONS, Nothing, read_body
+from holdfast.server.watching import FAR_SECONDS, NEAR_SECONDS, Watcher
 from holdfast.view.lineage import Lineage, trace
 from holdfast.view.reports import read_report
 
@@ -53,12 +57,24 @@ LOGIN_BYTES = 8192
 _OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
 
 
-def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None = None) -> Starlette:
+def create_app(
+    store: Store,
+    token: str | None,
+    *,
+    sandboxes: Sandboxes | None = None,
+    site: Site | None = None,
+) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
     the caller sees to it that it listens nowhere else."""
     credentials = Pass(token) if token is not None else None
     boxes = sandboxes or Sandboxes(None)
-    routes = _Routes(store, credentials, boxes.fleet)
+    routes = _Routes(store, credentials, boxes.fleet, has_site=site is not None)
+    near = "://" not in store.url or store.url.startswith(("file:", "memory:"))
+    watcher = Watcher(
+        routes.ask,
+        lambda: {"sessions": [], "sandboxes": boxes.running()},
+        NEAR_SECONDS if near else FAR_SECONDS,
+    )
     return Starlette(
         lifespan=lambda app: _running(boxes.fleet),
         routes=[
@@ -66,9 +82,9 @@ def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None =
             Route("/login", routes.login_form, methods=["GET"]),
             Route("/login", routes.login, methods=["POST"]),
             Route("/logout", routes.logout, methods=["POST"]),
-            Route("/", routes.subjects_page),
-            Route("/subjects/{kind}/{name:path}", routes.lineage_page),
-            Route("/checkpoints/{id}", routes.checkpoint_page),
+            *(site_routes(site) if site else routes.plain("")),
+            *routes.plain("/plain"),
+            WebSocketRoute("/v1/events", watcher.serve),
             Route("/v1/subjects", routes.subjects),
             Route("/v1/subjects/{kind}/{name:path}/lineage", routes.lineage),
             Route("/v1/checkpoints", routes.checkpoints),
@@ -77,6 +93,7 @@ def create_app(store: Store, token: str | None, *, sandboxes: Sandboxes | None =
             Route("/v1/sandboxes/{id}/checkpoint", boxes.checkpoint, methods=["POST"]),
             Route("/v1/sandboxes/{id}", boxes.kill, methods=["DELETE"]),
             Route("/v1/openapi.json", routes.openapi),
+            Route("/v1/example", routes.example, methods=["POST"]),
             *(each.route(routes.ask) for each in OPERATIONS),
             *Archives(store).routes(),
             Route("/metrics", routes.metrics),
@@ -106,10 +123,22 @@ async def _running(fleet: Fleet | None) -> AsyncIterator[None]:
 
 
 class _Routes:
-    def __init__(self, store: Store, credentials: Pass | None, fleet: Fleet | None) -> None:
+    def __init__(
+        self, store: Store, credentials: Pass | None, fleet: Fleet | None, *, has_site: bool
+    ) -> None:
+        self._has_site = has_site
+        self._store = store
         self.ask = Crossing(store)
         self._pass = credentials
         self._fleet = fleet
+
+    def plain(self, at: str) -> list[Route]:
+        """The pages that need nothing but a browser; without the dashboard, they stand for it."""
+        return [
+            Route(at or "/", self.subjects_page),
+            Route(f"{at}/subjects/{{kind}}/{{name:path}}", self.lineage_page),
+            Route(f"{at}/checkpoints/{{id}}", self.checkpoint_page),
+        ]
 
     async def status(self, request: Request) -> Response:
         told: dict[str, object] = {
@@ -126,6 +155,10 @@ class _Routes:
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(describe(OPERATIONS))
+
+    async def example(self, request: Request) -> Response:
+        await read_body(request, Nothing)
+        return JSONResponse({"subjects": await example.make(self._store)})
 
     async def metrics(self, request: Request) -> Response:
         subjects = await self.ask(lambda store: store.subjects())
@@ -160,7 +193,13 @@ class _Routes:
     async def subjects_page(self, request: Request) -> Response:
         summaries, url = await self.ask(lambda store: (store.subjects(), store.url))
         return HTMLResponse(
-            pages.subjects(summaries, moment.now(), url, signed_in=_signed_in(request))
+            pages.subjects(
+                summaries,
+                moment.now(),
+                url,
+                signed_in=_signed_in(request),
+                has_site=self._has_site,
+            )
         )
 
     async def lineage_page(self, request: Request) -> Response:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
 from holdfast import __version__
+from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
 from holdfast.server.archives import MEDIA_TYPE
 from holdfast.server.verbs import Operation
@@ -42,7 +44,7 @@ SCHEMAS: dict[str, Schema] = {
         short=_TEXT,
         digest=_TEXT,
         subject=_TEXT,
-        kind=_TEXT,
+        kind={"enum": list(KINDS)},
         name=_TEXT,
         parents=_list(_TEXT),
         reason=_TEXT,
@@ -63,21 +65,25 @@ SCHEMAS: dict[str, Schema] = {
     "Manifest": _object(
         checkpoint=_ref("Checkpoint"),
         parts=_list(_object(name=_TEXT, size=_COUNT, split=_TEXT, root=_TEXT)),
-        report=_maybe(_list({"type": "object"})),
+        report=_maybe(_list(_ref("Item"))),
     ),
-    "Subjects": _object(
-        subjects=_list(
-            _object(
-                subject=_TEXT,
-                kind=_TEXT,
-                name=_TEXT,
-                head=_maybe(_ref("Checkpoint")),
-                count=_COUNT,
-                size_bytes=_COUNT,
-                time=_TEXT,
-            )
-        )
+    "Item": _object(
+        name=_TEXT,
+        outcome={"enum": list(get_args(Outcome))},
+        tier=_TEXT,
+        size_bytes=_COUNT,
+        reason=_TEXT,
     ),
+    "Subject": _object(
+        subject=_TEXT,
+        kind={"enum": list(KINDS)},
+        name=_TEXT,
+        head=_maybe(_ref("Checkpoint")),
+        count=_COUNT,
+        size_bytes=_COUNT,
+        time=_TEXT,
+    ),
+    "Subjects": _object(subjects=_list(_ref("Subject"))),
     "Move": _object(
         subject=_TEXT,
         sequence=_COUNT,
@@ -111,7 +117,7 @@ SCHEMAS: dict[str, Schema] = {
     "Verification": _object(
         ok=_FLAG,
         deep=_FLAG,
-        problems=_list({"type": "object"}),
+        problems=_list(_object(where=_TEXT, what=_TEXT, affects=_list(_TEXT), hint=_TEXT)),
         notes=_list(_TEXT),
         checkpoints=_COUNT,
         chunks=_COUNT,
@@ -133,24 +139,22 @@ SCHEMAS: dict[str, Schema] = {
         dry_run=_FLAG,
     ),
     "Archive": {"type": "string", "format": "binary"},
-    "Sandboxes": _object(
-        sandboxes=_list(
-            _object(
-                id=_TEXT,
-                name=_maybe(_TEXT),
-                engine=_TEXT,
-                attached=_FLAG,
-                executing=_FLAG,
-                checkpoints=_FLAG,
-                idle_seconds={"type": "number", "minimum": 0},
-                idle_timeout={"type": "number"},
-            )
-        )
+    "Sandbox": _object(
+        id=_TEXT,
+        name=_maybe(_TEXT),
+        engine=_TEXT,
+        attached=_FLAG,
+        executing=_FLAG,
+        checkpoints=_FLAG,
+        idle_seconds={"type": "number", "minimum": 0},
+        idle_timeout={"type": "number"},
     ),
+    "Sandboxes": _object(sandboxes=_list(_ref("Sandbox"))),
     "SandboxCheckpoint": _object(
         checkpoint=_ref("Checkpoint"), pause_ms={"type": "number", "minimum": 0}
     ),
     "Gone": _object(id=_TEXT),
+    "Example": _object(subjects=_list(_TEXT)),
 }
 
 # Routes that are older than the table of verbs, or that look at sandboxes.
@@ -210,6 +214,15 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
             "properties": {"reason": {**_TEXT, "minLength": 1, "maxLength": 1000}},
             "additionalProperties": False,
         },
+    ),
+    (
+        "makeExample",
+        "post",
+        "/v1/example",
+        "Subjects to play with",
+        "Example",
+        {},
+        {"type": "object", "additionalProperties": False},
     ),
     ("killSandbox", "delete", "/v1/sandboxes/{id}", "End a sandbox for good", "Gone", {}, None),
 )

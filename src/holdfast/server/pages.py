@@ -49,7 +49,9 @@ def _document(title: str, body: Markup, *, signed_in: bool) -> str:
         ),
         element(
             "body",
-            element("header", element("a", "Holdfast", href="/"), leave if signed_in else None),
+            element(
+                "header", element("a", "Holdfast", href="/plain"), leave if signed_in else None
+            ),
             element("main", body),
         ),
         lang="en",
@@ -93,7 +95,7 @@ def _time(time: datetime, now: datetime) -> Markup:
 
 def subject_path(subject: Subject) -> str:
     # A name may hold what a file system's bytes gave it; it still gets an address.
-    return f"/subjects/{subject.kind}/{quote(subject.name, safe='/', errors='surrogatepass')}"
+    return f"/plain/subjects/{subject.kind}/{quote(subject.name, safe='/', errors='surrogatepass')}"
 
 
 def _subject_link(subject: Subject) -> Markup:
@@ -101,9 +103,11 @@ def _subject_link(subject: Subject) -> Markup:
 
 
 def _checkpoint_link(checkpoint: Checkpoint) -> Markup:
-    return element(
-        "a", element("code", checkpoint.short), href=f"/checkpoints/{quote(checkpoint.id)}"
-    )
+    return element("a", element("code", checkpoint.short), href=_checkpoint_path(checkpoint.id))
+
+
+def _checkpoint_path(checkpoint: str) -> str:
+    return f"/plain/checkpoints/{quote(checkpoint)}"
 
 
 def _notes(checkpoint: Checkpoint, head: bool) -> Markup:
@@ -111,7 +115,12 @@ def _notes(checkpoint: Checkpoint, head: bool) -> Markup:
 
 
 def subjects(
-    summaries: Sequence[SubjectSummary], now: datetime, url: str, *, signed_in: bool
+    summaries: Sequence[SubjectSummary],
+    now: datetime,
+    url: str,
+    *,
+    signed_in: bool,
+    has_site: bool,
 ) -> str:
     """The first page: every subject of the store."""
     if not summaries:
@@ -126,6 +135,7 @@ def subjects(
                 ),
                 class_="card",
             ),
+            None if has_site else _no_site(),
         )
         return _document("Holdfast", body, signed_in=signed_in)
     rows = [
@@ -147,8 +157,21 @@ def subjects(
             class_="card",
         ),
         _abridged(len(summaries)),
+        None if has_site else _no_site(),
     )
     return _document("Holdfast", body, signed_in=signed_in)
+
+
+def _no_site() -> Markup:
+    """What is missing where the dashboard was not built, and how to get it."""
+    return element(
+        "p",
+        "These are the plain pages: this copy of Holdfast was installed without its dashboard. "
+        "In its source folder, ",
+        element("code", "make web"),
+        " builds it, with Node 20 or newer; packages of releases have it inside.",
+        class_="soft",
+    )
 
 
 def _abridged(total: int) -> Markup | None:
@@ -214,7 +237,7 @@ def manifest(
     parents = group(
         *(
             group(
-                element("a", element("code", shorts[each]), href=f"/checkpoints/{quote(each)}")
+                element("a", element("code", shorts[each]), href=_checkpoint_path(each))
                 if each in shorts
                 else "a deleted one",
                 " ",

@@ -147,6 +147,14 @@ class Sandboxes:
             found = [described(each, name) for each in self.fleet.live.values()]
         return JSONResponse({"sandboxes": found})
 
+    def running(self) -> list[dict[str, object]]:
+        """The same without what changes all the time, for those who watch."""
+        if self.fleet is None:
+            return []
+        name = self.fleet.engine.name
+        found = (described(each, name) for each in self.fleet.live.values())
+        return [{key: each[key] for key in each if key != "idle_seconds"} for each in found]
+
     async def checkpoint(self, request: Request) -> Response:
         asked = await read_body(request, Reason)
         assert isinstance(asked, Reason)

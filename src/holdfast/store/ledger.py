@@ -61,7 +61,7 @@ class Ledger:
             if tail.reset:
                 # Other threads go on with the old one until this is complete.
                 # A snapshot does not say when it was that it dropped something.
-                now = Catalogue(seq=tail.base, last_drop=tail.base)
+                now = Catalogue(seq=tail.base, base=tail.base, last_drop=tail.base)
                 # Nor does it say what it left out, of which a recollection may speak.
                 self.recall.clear()
             many = len(tail.frames) >= _MANY

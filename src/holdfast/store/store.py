@@ -36,6 +36,8 @@ from holdfast.store import (
 )
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.traffic import Traffic
+from holdfast.store.changes import Changes
+from holdfast.store.changes import since as changes_since
 from holdfast.store.cipher import PLAIN, Cipher
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
@@ -283,6 +285,15 @@ class Store:
     def history(self, subject: Subject | str) -> List[HeadMove]:
         """How a subject's head moved, oldest first."""
         return self._ledger.refresh().moves(str(_subject(subject)))
+
+    @property
+    def sequence(self) -> int:
+        """The log's last entry, as far as it is known here."""
+        return self._ledger.catalogue.seq
+
+    def changes(self, since: int) -> Changes:
+        """What happened after the log's entry `since`, for whoever shows the store as it is."""
+        return changes_since(self._ledger, since)
 
     # -- reading
 

@@ -42,6 +42,7 @@ class Catalogue:
     """Everything the log says, up to entry `seq`."""
 
     seq: int = 0
+    base: int = 0  # a snapshot speaks up to here, and leaves out what no longer matters
     last_time: int = 0
     last_drop: int = 0  # the entry that last dropped checkpoints
     records: dict[bytes, Record] = field(default_factory=dict)

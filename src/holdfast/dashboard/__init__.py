@@ -1,0 +1,1 @@
+"""The dashboard: its built page, and what it shows that no other command does."""

@@ -1,0 +1,143 @@
+"""Looking at a store: subjects, a lineage, a checkpoint, all of it as it changes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.dashboard.conftest import Watched
+from tests.server.conftest import Server, add
+
+from holdfast.store import Store
+
+EVIL = "<script>alert(1)</script><img/src=x/onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def content(store: Store, server: Server) -> None:
+    """Subjects of all kinds, one of them with a history, one with evil names."""
+    first = add(store, "state/demo", "the beginning", b"x" * 1500)
+    add(store, "state/demo", "the middle", b"y" * 9000)
+    store.rollback("state/demo")
+    store.fork(first, "copy")
+    for kind in ("session", "sandbox", "container"):
+        add(store, f"{kind}/other", f"a {kind}")
+    with store.draft(f"session/{EVIL}", reason=EVIL, stage=EVIL, tags={"t<b>": EVIL}) as draft:
+        items = [
+            {"name": "data", "outcome": "exact", "tier": "cloudpickle", "size_bytes": 1500},
+            {"name": EVIL, "outcome": "placeholder", "reason": EVIL},
+        ]
+        draft.put("report", {"items": items}, split="structure")
+        draft.put("part<script>", b"x")
+        draft.commit()
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("ul.subjects .name").all_inner_texts()
+
+
+def test_subjects_are_found_by_words_and_by_kind(visit: Watched) -> None:
+    page = visit("/")
+    expect(page.get_by_role("heading", name="6 subjects")).to_be_visible()
+    expect(page.locator(".link")).to_have_text("live")
+    page.get_by_role("button", name="state 2").click()
+    assert sorted(names(page)) == ["copy", "demo"]
+    page.get_by_label("Search subjects").fill("rollback")
+    assert names(page) == ["demo"]
+    page.get_by_label("Search subjects").fill("nothing has this")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    assert len(names(page)) == 6
+
+
+def test_a_lineage_leads_to_its_checkpoints_and_forks(visit: Watched, store: Store) -> None:
+    page = visit("/")
+    page.get_by_role("link", name="demo", exact=True).click()
+    expect(page.get_by_role("heading", name="demo")).to_be_visible()
+    rows = page.locator(".tree .row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("head")
+    expect(rows.nth(0)).to_contain_text("back to")
+    expect(rows.nth(2)).to_contain_text("forked to state/copy")
+    expect(page.locator(".tree circle")).to_have_count(3)
+    expect(page.locator(".tree path.lane")).to_have_count(2)
+    page.get_by_role("link", name="state/copy").click()
+    expect(page.locator(".tree .row")).to_contain_text("forked from state/demo")
+    page.go_back()
+    page.get_by_role("link", name="the beginning").click()
+    expect(page.get_by_role("heading", name="the beginning")).to_be_visible()
+    expect(page.get_by_label("Facts")).to_contain_text("1.5 kB in 1 part")
+    expect(page.get_by_label("Facts")).to_contain_text(store.list("state/demo")[2].id)
+    page.get_by_text("How the head").wait_for(state="detached")
+
+
+def test_a_report_is_shown_item_by_item(visit: Watched, store: Store) -> None:
+    page = visit(f"/checkpoints/{store.list(f'session/{EVIL}')[0].id}")
+    report = page.get_by_label("Report")
+    expect(report.get_by_role("heading", name="Report: 2 items")).to_be_visible()
+    first = report.locator("tbody tr").first
+    expect(first).to_contain_text("placeholder")  # what is missing comes first
+    report.get_by_role("button", name="exact 1").click()
+    expect(report.locator("tbody tr")).to_have_count(1)
+
+
+def test_what_others_wrote_stays_text(visit: Watched, store: Store) -> None:
+    page = visit("/")
+    expect(page.get_by_role("link", name=EVIL)).to_be_visible()
+    page.get_by_role("link", name=EVIL).click()
+    expect(page.locator(".tree .row")).to_contain_text(EVIL)
+    page.locator(".tree .row a.reason").click()
+    expect(page.get_by_text("part<script>")).to_be_visible()
+    assert page.locator("script").count() == 1
+    assert page.locator("img").count() == 0
+    # Even a script that got into the page would not run.
+    assert (
+        page.evaluate(
+            """() => {
+          try {
+            document.body.insertAdjacentHTML("beforeend", "<b>markup</b>");
+            return "inserted";
+          } catch (error) { return error.name; }
+        }"""
+        )
+        == "TypeError"
+    )
+    visit.troubles[:] = [each for each in visit.troubles if "TrustedHTML" not in each]
+
+
+def test_everything_follows_the_store(visit: Watched, store: Store) -> None:
+    first, second, third = visit("/"), visit("/subjects/state/live"), visit("/")
+    expect(second.get_by_role("alert")).to_contain_text("no checkpoints of state/live")
+    made = add(store, "state/live", "while you watch")
+    for page in (first, third):
+        expect(page.get_by_role("link", name="live", exact=True)).to_be_visible()
+    page = second
+    expect(page.locator(".tree .row")).to_have_count(1)
+    add(store, "state/live", "again")
+    expect(page.locator(".tree .row")).to_have_count(2)
+    expect(page.locator(".tree .row").first).to_contain_text("head")
+    store.pin(made)
+    expect(page.locator(".tree .row").last).to_contain_text("pinned")
+    store.tag(made, "kept")
+    expect(page.locator(".tree .row").last).to_contain_text("kept")
+    store.delete(store.head("state/live") or "")
+    expect(page.locator(".tree .row")).to_have_count(1)
+    store.unpin(made)
+    store.delete(made)
+    expect(page.get_by_role("heading", name="No checkpoints are left")).to_be_visible()
+    expect(first.get_by_role("link", name="live", exact=True)).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", ["/checkpoints/nothing", "/subjects/state/nothing", "/nowhere"])
+def test_there_are_no_dead_ends(visit: Watched, path: str) -> None:
+    if path == "/nowhere":
+        page = visit("/")
+        page.evaluate(
+            "history.pushState(null, '', '/nowhere'); dispatchEvent(new Event('popstate'))"
+        )
+    else:
+        page = visit(path)
+        expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_role("main").get_by_role("link", name="All subjects").click()
+    expect(page.get_by_role("heading", name=re.compile(r"\d subjects"))).to_be_visible()

@@ -1,0 +1,55 @@
+"""The page: its source passes its own checks and tests, and what is served was built from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.dashboard.site import Site
+
+
+@pytest.fixture(scope="module")
+def web() -> Path:
+    return Path(__file__).resolve().parents[2] / "web"
+
+
+def run(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_it_is_clean_and_its_types_are_those_of_the_server(web: Path) -> None:
+    run(web, "npm", "run", "--silent", "check")
+    run(web, "node", "scripts/types.mjs", "--check")
+
+
+def test_its_own_tests_pass(web: Path) -> None:
+    report = json.loads(run(web, "npx", "vitest", "run", "--reporter=json", "--silent"))
+    assert report["numFailedTests"] == 0
+    assert report["numPassedTests"] == report["numTotalTests"] >= 28
+
+
+def test_the_lock_names_no_host(web: Path) -> None:
+    lock = json.loads((web / "package-lock.json").read_text())
+    assert not [name for name, package in lock["packages"].items() if "resolved" in package]
+
+
+def test_the_page_is_built_from_this_source_and_nothing_in_it_is_inline(web: Path) -> None:
+    run(web.parent, "scripts/build-web", "--tests")
+    site = Site.find()
+    assert site is not None
+    document = site.document.decode()
+    assert "<style" not in document
+    assert "style=" not in document
+    assert document.count("<script") == document.count('<script type="module" src="/assets/') == 1
+    for name in site.assets:
+        assert f"/assets/{name}" in document
+    assert not [text for text in ("http://", "https://") if text in document]
+
+
+def test_without_a_build_there_is_none(tmp_path: Path) -> None:
+    assert Site.find(tmp_path) is None

@@ -1,0 +1,215 @@
+/** One checkpoint: its facts, its report, its parts, and what can be done with it. */
+
+import { useRef } from "preact/hooks";
+import * as actions from "../actions";
+import { get, ofCheckpoint } from "../api";
+import { useAsked } from "../asking";
+import { doom, doomed, keep } from "../deleting";
+import { picture } from "../live";
+import { Age, CheckpointLink, KindMark, Link, Marks, SubjectLink } from "../parts/links";
+import { ReportTable } from "../parts/report";
+import { Trouble, Waiting } from "../parts/states";
+import type { Checkpoint, Manifest } from "../shapes";
+import { count, exact, honest, percent, size } from "../words";
+
+export function CheckpointView({ id }: { id: string }) {
+  // Asked again after every change of the store: pins, tags and the head may be others.
+  const asked = useAsked(`${id} ${picture.value.sequence}`, () => get<Manifest>(ofCheckpoint(id)));
+  const last = useLast(id, asked.value);
+  if (asked.error) {
+    return (
+      <>
+        <Trouble error={asked.error} again={asked.again} />
+        <p>
+          <Link to={{ view: "subjects" }}>All subjects</Link>
+        </p>
+      </>
+    );
+  }
+  if (!last) return <Waiting what="Reading the checkpoint" />;
+  return <Page manifest={last} />;
+}
+
+/** The last answer for this id, so that a new question does not empty the view. */
+function useLast(id: string, value: Manifest | null): Manifest | null {
+  const kept = useRef<{ id: string; value: Manifest } | null>(null);
+  if (value) kept.current = { id, value };
+  return kept.current?.id === id ? kept.current.value : null;
+}
+
+function Page({ manifest }: { manifest: Manifest }) {
+  const { checkpoint } = manifest;
+  const head = picture.value.subjects.get(checkpoint.subject)?.head?.id === checkpoint.id;
+  return (
+    <>
+      <nav class="crumbs" aria-label="Where you are">
+        <Link to={{ view: "subjects" }}>Subjects</Link> /{" "}
+        <SubjectLink subject={checkpoint.subject} />
+      </nav>
+      <div class="title">
+        <h1>
+          <KindMark kind={checkpoint.kind} /> <code>{checkpoint.short}</code>{" "}
+          {honest(checkpoint.reason)} <Marks checkpoint={checkpoint} head={head} />
+        </h1>
+        <Buttons checkpoint={checkpoint} head={head} />
+      </div>
+      <Facts checkpoint={checkpoint} />
+      {manifest.report && <ReportTable items={manifest.report} />}
+      <Parts manifest={manifest} />
+    </>
+  );
+}
+
+function Buttons({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }) {
+  const going = doomed.value.has(checkpoint.id);
+  return (
+    <div class="buttons">
+      {!head && (
+        <button type="button" onClick={() => actions.rollback(checkpoint.subject, checkpoint)}>
+          Roll back to this
+        </button>
+      )}
+      <button type="button" onClick={() => actions.fork(checkpoint)}>
+        Fork
+      </button>
+      <button
+        type="button"
+        aria-pressed={checkpoint.pinned}
+        onClick={() => void actions.pin(checkpoint)}
+      >
+        {checkpoint.pinned ? "Unpin" : "Pin"}
+      </button>
+      <button type="button" onClick={() => actions.tag(checkpoint)}>
+        Tag
+      </button>
+      {going ? (
+        <button type="button" onClick={() => keep(checkpoint.id)}>
+          Keep it
+        </button>
+      ) : (
+        <button type="button" class="danger" onClick={() => doom(checkpoint)}>
+          Delete
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Facts({ checkpoint }: { checkpoint: Checkpoint }) {
+  const shared = Math.max(0, checkpoint.size_bytes - checkpoint.stored_bytes);
+  const lineage = picture.value.lineages.get(checkpoint.subject);
+  const shorts = new Map(lineage?.checkpoints.map((each) => [each.id, each.short]));
+  const other = (id: string) => <CheckpointLink checkpoint={{ id, short: shorts.get(id) ?? id }} />;
+  return (
+    <section class="card" aria-label="Facts">
+      <div class="sizes">
+        <div
+          class="bar"
+          role="img"
+          aria-label={`${percent(checkpoint.stored_bytes, checkpoint.size_bytes)} of it was new`}
+        >
+          <span
+            style={{
+              width: `${Math.min(100, (100 * checkpoint.stored_bytes) / Math.max(1, checkpoint.size_bytes))}%`,
+            }}
+          />
+        </div>
+        <p>
+          <b>{size(checkpoint.size_bytes)}</b> in {count(checkpoint.part_count, "part")}:{" "}
+          <b>{size(checkpoint.stored_bytes)}</b> new, <b>{size(shared)}</b> shared or compressed
+          away
+        </p>
+      </div>
+      <dl class="facts">
+        <dt>When</dt>
+        <dd>
+          {exact(checkpoint.time)} (<Age time={checkpoint.time} />)
+        </dd>
+        {checkpoint.stage && (
+          <>
+            <dt>Stage</dt>
+            <dd>{honest(checkpoint.stage)}</dd>
+          </>
+        )}
+        {checkpoint.parents.length > 0 && (
+          <>
+            <dt>Parents</dt>
+            <dd>
+              {checkpoint.parents.map((each) => (
+                <span key={each}>{other(each)} </span>
+              ))}
+            </dd>
+          </>
+        )}
+        {checkpoint.rollback_of && (
+          <>
+            <dt>Rolled back to</dt>
+            <dd>{other(checkpoint.rollback_of)}</dd>
+          </>
+        )}
+        <dt>Id</dt>
+        <dd>
+          <code>{checkpoint.id}</code>
+        </dd>
+        <dt>Digest</dt>
+        <dd>
+          <code>{checkpoint.digest}</code>
+        </dd>
+        {checkpoint.signer && (
+          <>
+            <dt>Signed by</dt>
+            <dd>
+              <code>{checkpoint.signer}</code>
+              {checkpoint.foreign && " a key that is not known here"}
+            </dd>
+          </>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+const MOST_PARTS = 200;
+
+function Parts({ manifest }: { manifest: Manifest }) {
+  const { parts } = manifest;
+  if (!parts.length) return null;
+  return (
+    <details open={parts.length <= 12}>
+      <summary>
+        <h2>{count(parts.length, "part")}</h2>
+      </summary>
+      <div class="card wide">
+        <table class="cards">
+          <thead>
+            <tr>
+              <th>Name</th>
+              <th class="number">Size</th>
+              <th>Split</th>
+            </tr>
+          </thead>
+          <tbody>
+            {parts.slice(0, MOST_PARTS).map((each) => (
+              <tr key={each.name}>
+                <td data-label="Name">
+                  <code>{honest(each.name)}</code>
+                </td>
+                <td data-label="Size" class="number">
+                  {size(each.size)}
+                </td>
+                <td data-label="Split" class="soft">
+                  {each.split}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {parts.length > MOST_PARTS && (
+          <p class="soft">
+            The first {MOST_PARTS} of {parts.length} are shown.
+          </p>
+        )}
+      </div>
+    </details>
+  );
+}

@@ -1,0 +1,124 @@
+/** One subject: what it is, what can be done with it, and its lineage. */
+
+import { useEffect, useState } from "preact/hooks";
+import * as actions from "../actions";
+import { picture, refused, watch } from "../live";
+import { Age, KindMark, Link } from "../parts/links";
+import { Empty, Trouble, Waiting } from "../parts/states";
+import { Tree } from "../parts/tree";
+import type { Lineage } from "../shapes";
+import { count, honest } from "../words";
+
+export function SubjectView({ subject }: { subject: string }) {
+  const [marked, setMarked] = useState<readonly string[]>([]);
+  useEffect(() => watch(subject), [subject]);
+  const lineage = picture.value.lineages.get(subject);
+  const why = refused.value.get(subject);
+  if (!lineage) {
+    if (!why) return <Waiting what="Reading the lineage" />;
+    return (
+      <>
+        <Trouble error={why} />
+        <p>
+          <Link to={{ view: "subjects" }}>All subjects</Link>
+        </p>
+      </>
+    );
+  }
+  const mark = (id: string) => {
+    // Two at most: a third one takes the place of the older mark.
+    setMarked(
+      marked.includes(id) ? marked.filter((each) => each !== id) : [...marked.slice(-1), id],
+    );
+  };
+  return (
+    <>
+      <Head lineage={lineage} />
+      {lineage.checkpoints.length ? (
+        <Tree lineage={lineage} marked={new Set(marked)} onMark={mark} />
+      ) : (
+        <Empty title="No checkpoints are left">
+          <p>The last checkpoint of this subject was deleted.</p>
+          <Link to={{ view: "subjects" }} class="button">
+            All subjects
+          </Link>
+        </Empty>
+      )}
+      <Moves lineage={lineage} />
+    </>
+  );
+}
+
+function Head({ lineage }: { lineage: Lineage }) {
+  const [kind = "", ...rest] = lineage.subject.split("/");
+  const lives = actions.runner(lineage.subject);
+  const head = lineage.checkpoints.find((each) => each.id === lineage.head);
+  return (
+    <>
+      <nav class="crumbs" aria-label="Where you are">
+        <Link to={{ view: "subjects" }}>Subjects</Link> / {kind}
+      </nav>
+      <div class="title">
+        <h1>
+          <KindMark kind={kind} /> {honest(rest.join("/"))}
+          {lives && <span class="mark live">running</span>}
+        </h1>
+        <div class="buttons">
+          {lives && (
+            <button
+              type="button"
+              class="primary"
+              onClick={() => actions.checkpoint(lineage.subject)}
+            >
+              Checkpoint
+            </button>
+          )}
+          <button
+            type="button"
+            disabled={!head || head.parents.length === 0}
+            onClick={() => actions.rollback(lineage.subject, null)}
+          >
+            Roll back
+          </button>
+          {head && (
+            <button type="button" onClick={() => actions.fork(head)}>
+              Fork
+            </button>
+          )}
+        </div>
+      </div>
+      <p class="soft">
+        {count(lineage.checkpoints.length, "checkpoint")}
+        {lineage.checkpoints[0] && (
+          <>
+            , the newest <Age time={lineage.checkpoints[0].time} />
+          </>
+        )}
+        .{!lives && kind === "state" && " The program that owns this state takes its checkpoints."}
+        {!lives && kind === "session" && " A console brings it back to life."}
+      </p>
+    </>
+  );
+}
+
+const MOST_MOVES = 100;
+
+function Moves({ lineage }: { lineage: Lineage }) {
+  const moves = lineage.moves.slice(-MOST_MOVES).reverse();
+  const shorts = new Map(lineage.checkpoints.map((each) => [each.id, each.short]));
+  const name = (id: string | null) =>
+    id === null ? "nothing" : (shorts.get(id) ?? "a deleted one");
+  return (
+    <details class="moves">
+      <summary>How the head moved ({lineage.moves.length})</summary>
+      <ol>
+        {moves.map((each) => (
+          <li key={each.sequence}>
+            <b>{each.verb}</b> from <code>{name(each.before)}</code> to{" "}
+            <code>{name(each.after)}</code>, <Age time={each.time} />
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}

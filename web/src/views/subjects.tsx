@@ -1,0 +1,159 @@
+/** The first view: every subject, found by words and by kind. */
+
+import { signal } from "@preact/signals";
+import { useState } from "preact/hooks";
+import { post } from "../api";
+import { known, link, picture, running, trouble } from "../live";
+import { Age, KindMark, Link } from "../parts/links";
+import { Empty, Trouble, Waiting } from "../parts/states";
+import { attempt, tell } from "../parts/toasts";
+import { type Filter, matching } from "../picture";
+import { go } from "../route";
+import type { Subject } from "../shapes";
+import { count, honest, size } from "../words";
+
+// What was looked for is still there when one comes back.
+const filter = signal<Filter>({ text: "", kind: "" });
+const KINDS = ["state", "session", "sandbox", "container", "bundle"];
+const STEP = 200;
+
+export function SubjectsView() {
+  const [most, setMost] = useState(STEP);
+  if (!known.value) {
+    return trouble.value ? <Trouble error={trouble.value} /> : <Waiting what="Reading the store" />;
+  }
+  const all = [...picture.value.subjects.values()];
+  if (!all.length) return <Nothing />;
+  const found = matching(all, filter.value);
+  const counts = new Map<string, number>();
+  for (const each of all) counts.set(each.kind, (counts.get(each.kind) ?? 0) + 1);
+  return (
+    <>
+      <div class="title">
+        <h1>{count(all.length, "subject")}</h1>
+      </div>
+      <search class="filters">
+        <input
+          type="search"
+          placeholder="Search names, reasons, stages"
+          aria-label="Search subjects"
+          data-search
+          value={filter.value.text}
+          onInput={(event) => {
+            filter.value = { ...filter.value, text: event.currentTarget.value };
+          }}
+        />
+        <fieldset class="chips">
+          <legend class="unseen">Kind</legend>
+          {["", ...KINDS.filter((kind) => kind !== "bundle" || counts.has(kind))].map((kind) => (
+            <button
+              type="button"
+              key={kind}
+              class="chip"
+              aria-pressed={filter.value.kind === kind}
+              onClick={() => {
+                filter.value = { ...filter.value, kind };
+              }}
+            >
+              {kind || "all"} <small>{kind ? (counts.get(kind) ?? 0) : all.length}</small>
+            </button>
+          ))}
+        </fieldset>
+      </search>
+      {found.length === 0 ? (
+        <Empty title="Nothing matches">
+          <p>
+            No subject has these words
+            {filter.value.kind && ` among those of the kind ${filter.value.kind}`}.
+          </p>
+          <button
+            type="button"
+            onClick={() => {
+              filter.value = { text: "", kind: "" };
+            }}
+          >
+            Show all
+          </button>
+        </Empty>
+      ) : (
+        <ul class="subjects card">
+          {found.slice(0, most).map((each) => (
+            <SubjectRow key={each.subject} subject={each} />
+          ))}
+        </ul>
+      )}
+      {found.length > most && (
+        <button type="button" onClick={() => setMost(most + STEP)}>
+          Show {Math.min(STEP, found.length - most)} more of {found.length}
+        </button>
+      )}
+    </>
+  );
+}
+
+function SubjectRow({ subject }: { subject: Subject }) {
+  const lives =
+    running.value.sessions.some((each) => each.subject === subject.subject) ||
+    running.value.sandboxes.some((each) => `sandbox/${each.id}` === subject.subject);
+  return (
+    <li>
+      <KindMark kind={subject.kind} />
+      <span class="what">
+        <Link to={{ view: "subject", subject: subject.subject }} class="name">
+          {honest(subject.name)}
+        </Link>
+        {lives && <span class="mark live">running</span>}
+        <span class="soft reason">
+          {subject.head ? honest(subject.head.reason) : "no head"}
+          {subject.head?.stage && <> · {honest(subject.head.stage)}</>}
+        </span>
+      </span>
+      <span class="soft">{count(subject.count, "checkpoint")}</span>
+      <span class="soft">{size(subject.size_bytes)}</span>
+      <span class="soft when">
+        <Age time={subject.time} />
+      </span>
+    </li>
+  );
+}
+
+const FIRST_STEPS = `from holdfast import Session
+
+async with Session(name="first") as session:
+    await session.execute("x = 41 + 1")
+    await session.checkpoint(reason="trying it out")`;
+
+function Nothing() {
+  const [busy, setBusy] = useState(false);
+  const make = async () => {
+    setBusy(true);
+    await attempt(async () => {
+      const made = await post<{ subjects: string[] }>("/v1/example");
+      tell(`The example is there: ${made.subjects.join(", ")}`);
+      const first = made.subjects[0];
+      if (first) go({ view: "subject", subject: first });
+    });
+    setBusy(false);
+  };
+  return (
+    <Empty title="Nothing is frozen yet">
+      <p>
+        This store is empty. An example shows what there is to see: subjects with checkpoints to
+        compare, roll back and fork.
+      </p>
+      <div class="buttons">
+        <button
+          type="button"
+          class="primary"
+          onClick={make}
+          disabled={busy || link.value === "lost"}
+        >
+          {busy ? "Making an example…" : "Make an example"}
+        </button>
+      </div>
+      <p>Or take a first checkpoint from Python; this page shows it at once:</p>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may have to be scrolled */}
+      <pre tabIndex={0}>{FIRST_STEPS}</pre>
+    </Empty>
+  );
+}
