@@ -174,10 +174,12 @@ def take(invocation: Invocation, container: str, *, reason: str, stop: bool) -> 
             "id": saved.id,
             "subject": str(saved.subject),
             "size_bytes": saved.size_bytes,
+            "written_bytes": saved.written_bytes,
             "frozen_ms": round(taken.frozen_ms, 3),
         },
         lambda: (
-            f"{saved.id} {saved.subject}: {size(saved.size_bytes)}, frozen {taken.frozen_ms:.0f} ms"
+            f"{saved.id} {saved.subject}: {size(saved.written_bytes or saved.size_bytes)} written, "
+            f"frozen {taken.frozen_ms:.0f} ms"
         ),
     )
 

@@ -89,7 +89,12 @@ class CheckpointHandler:
         it.vault.keep(it.subject, it.policy.keep)
         it.vault.sweep()
         it.journal.write(
-            "info", "checkpoint taken", id=saved.id, bytes=saved.size_bytes, frozen_ms=frozen_ms
+            "info",
+            "checkpoint taken",
+            id=saved.id,
+            bytes=saved.size_bytes,
+            written_bytes=saved.written_bytes,
+            frozen_ms=frozen_ms,
         )
         return Taken(saved, frozen_ms)
 

@@ -20,3 +20,4 @@ RUN_VARIABLE = "HOLDFAST_RUN"
 RUNC_VARIABLE = "HOLDFAST_RUNC"
 
 FORMAT = 1
+INCREMENT_FORMAT = 2  # of a manifest that names a parent

@@ -34,4 +34,4 @@ def open_vault(
 
         return load_keyring(environ)
 
-    return PathVault(Path(base_path or policy.checkpoint_path), keyring)
+    return PathVault(Path(base_path or policy.checkpoint_path), keyring, policy.line)

@@ -16,9 +16,11 @@ import uuid_utils
 from blake3 import blake3
 
 from holdfast.model import moment
-from holdfast.model.errors import Corrupt, Denied, NotFound, from_os_error
+from holdfast.model.errors import Corrupt, Denied, HoldfastError, NotFound, from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci import constants
+from holdfast.oci.memory import increment
+from holdfast.oci.memory.runs import PARENT
 from holdfast.oci.private import private_folder
 from holdfast.oci.vault import MEMORY, Saved, part_files, sweep
 
@@ -29,6 +31,9 @@ _STAGING = ".staging"
 _LEDGER = "@ledger.json"
 _SYNCING = 16
 _MAX_MANIFEST = 16 * 1024 * 1024
+LINE = 8
+_LONGEST = 1000  # no line is so long; a circle would be longer
+_WORTH = 0.7  # an increment that is nearly as large as the whole is not worth the dependence
 
 
 class PartLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +53,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     time: str
     reason: str
     parts: tuple[PartLine, ...]
+    parent: str | None = None  # the checkpoint whose pages this one's memory leaves out
 
 
 class PathVault:
     """A base path. The keyring is asked for only when something is signed or verified."""
 
-    def __init__(self, base: Path, keyring: Callable[[], Keyring]) -> None:
+    def __init__(self, base: Path, keyring: Callable[[], Keyring], line: int = LINE) -> None:
         self.base = base
         self._keyring = keyring
+        self._line = line  # at most so many checkpoints depend on each other
 
     def stage(self) -> Path:
         return self.base / _STAGING / str(uuid_utils.uuid7())
@@ -63,14 +70,16 @@ class PathVault:
     def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
         time = moment.now()
         try:
+            parent = self._reduce(subject, staged / MEMORY)
             parts = _sealed_parts(staged)
             manifest = Manifest(
-                format=constants.FORMAT,
+                format=constants.FORMAT if parent is None else constants.INCREMENT_FORMAT,
                 id=staged.name,
                 subject=str(subject),
                 time=moment.to_text(time),
                 reason=reason,
                 parts=tuple(parts),
+                parent=parent,
             )
             data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
             signer, mac = self._keyring().sign(data)
@@ -87,7 +96,36 @@ class PathVault:
                     break
         except OSError as error:
             raise from_os_error(error, "keeping a container's checkpoint") from error
-        return Saved(staged.name, subject, time, sum(part.size for part in parts), reason)
+        size = sum(part.size for part in parts)
+        return Saved(staged.name, subject, time, size, reason, written_bytes=size)
+
+    def _reduce(self, subject: Subject, memory: Path) -> str | None:
+        """Leave out what the newest checkpoint has already, where that is much; gives its id. A
+        line of increments ends after a while: everything in it is needed to restore the last."""
+        for base in self.list(subject)[:1]:
+            try:
+                place = self._verified(base)
+                line = self._ancestors(place)
+                if len(line) + 1 >= self._line:
+                    return None
+                differences = increment.compare(place / MEMORY, memory)
+            except HoldfastError:  # a base that is not whole is none
+                return None
+            whole = increment.whole_bytes(differences)
+            if increment.kept_bytes(differences) >= whole * _WORTH:
+                return None
+            increment.carry_out(memory, differences)
+            (memory / PARENT).symlink_to(_link(base.id))
+            return base.id
+        return None
+
+    def _ancestors(self, place: Path) -> builtins.list[str]:
+        """The ids that a checkpoint needs besides itself, as its manifest says."""
+        found: list[str] = []
+        while len(found) < _LONGEST and (parent := _parent(place)) is not None:
+            found.append(parent)
+            place = place.with_name(f"@{parent}")
+        return found
 
     def list(self, subject: Subject) -> builtins.list[Saved]:
         place = self._place(subject)
@@ -114,8 +152,27 @@ class PathVault:
         return self._verified(saved)  # used where it is: nothing changes it
 
     def _verified(self, saved: Saved) -> Path:
+        """A checkpoint and all that it needs, every byte read."""
         place = self._place(saved.subject) / f"@{saved.id}"
+        manifest = self._verified_one(place, saved)
+        for _ in range(_LONGEST):
+            if manifest.parent is None:
+                return place
+            needed = Saved(manifest.parent, saved.subject, saved.time, 0, "")
+            manifest = self._verified_one(place.with_name(f"@{needed.id}"), needed)
+        raise Corrupt(f"checkpoint {saved.id} needs itself, or too many others")
+
+    def _verified_one(self, place: Path, saved: Saved) -> Manifest:
         manifest = self._verified_manifest(place, saved)
+        link = place / MEMORY / PARENT
+        if manifest.parent is None:
+            sound = not os.path.lexists(link)
+        else:
+            sound = link.is_symlink() and os.readlink(link) == _link(manifest.parent)
+        if not sound:
+            raise Corrupt(
+                f"checkpoint {saved.id} names another parent than it has", where=str(link)
+            )
         listed = {part.name: part for part in manifest.parts}
         there = dict(part_files(place))
         if missing := sorted(listed.keys() - there.keys()):
@@ -135,7 +192,7 @@ class PathVault:
                     f"{name} of checkpoint {saved.id} is not what was written",
                     where=str(there[name]),
                 )
-        return place
+        return manifest
 
     def _verified_manifest(self, place: Path, saved: Saved) -> Manifest:
         try:
@@ -156,7 +213,7 @@ class PathVault:
         if not keyring.accepts(key_id, code, data):
             raise Corrupt(f"the manifest of checkpoint {saved.id} was changed after it was signed")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.format != constants.FORMAT:
+        if manifest.format not in (constants.FORMAT, constants.INCREMENT_FORMAT):
             raise Corrupt(f"checkpoint {saved.id} has the unknown format {manifest.format}")
         if manifest.subject != str(saved.subject) or manifest.id != saved.id:
             raise Denied(
@@ -171,8 +228,16 @@ class PathVault:
         shutil.rmtree(place, ignore_errors=True)
 
     def keep(self, subject: Subject, count: int) -> None:
-        for saved in self.list(subject)[count:]:
-            self.forget(saved)
+        """What an increment needs stays until no increment needs it."""
+        found = self.list(subject)
+        needed = {
+            each
+            for saved in found[:count]
+            for each in self._ancestors(self._place(subject) / f"@{saved.id}")
+        }
+        for saved in found[count:]:
+            if saved.id not in needed:
+                self.forget(saved)
 
     def ledger(self, subject: Subject) -> Path:
         return self._place(subject) / _LEDGER
@@ -182,6 +247,21 @@ class PathVault:
 
     def _place(self, subject: Subject) -> Path:
         return self.base / subject.name
+
+
+def _link(parent: str) -> str:
+    """What the link `memory/parent` of an increment says."""
+    return f"../../@{parent}/{MEMORY}"
+
+
+def _parent(place: Path) -> str | None:
+    """The parent that a manifest names, without verifying it: to keep too much does no harm."""
+    try:
+        data = (place / "manifest.json").read_bytes()
+        parent = msgspec.json.decode(data, type=Manifest).parent
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+        return None
+    return parent if parent is not None and _is_id(parent) else None
 
 
 def _is_id(text: str) -> bool:

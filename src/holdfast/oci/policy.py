@@ -15,6 +15,7 @@ from holdfast.model.errors import BadInput, Denied, HoldfastError, from_os_error
 from holdfast.oci import constants
 
 Mode = Literal["local", "shared", "store"]
+LONGEST_LINE = 30  # the kernel follows 40 links, and CRIU goes from each increment to the next
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +32,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ledger_path: str = constants.DEFAULT_LEDGER_PATH
     opt_in: Literal["any", "annotation"] = "any"
     keep: int = 2
+    line: int = 8
     on_crash: Literal["restore", "cold"] = "restore"
     restore_limit: int = 3
     on_failure: Literal["cold", "fail"] = "cold"
@@ -89,8 +91,10 @@ def _check(policy: Policy, path: Path) -> None:
             wrong.append(f"{name} is not an absolute path")
     if policy.mode == "shared" and policy.shared_path is None:
         wrong.append('mode "shared" needs shared_path')
-    counts = ("keep", "restore_limit", "restore_seconds", "checkpoint_seconds", "log_bytes")
+    counts = ("keep", "line", "restore_limit", "restore_seconds", "checkpoint_seconds", "log_bytes")
     wrong.extend(f"{name} is not above 0" for name in counts if getattr(policy, name) <= 0)
+    if policy.line > LONGEST_LINE:
+        wrong.append(f"line is above {LONGEST_LINE}")
     if wrong:
         raise BadInput(f"{path}: {'; '.join(wrong)}")
 

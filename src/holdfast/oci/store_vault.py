@@ -14,16 +14,23 @@ import uuid_utils
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import from_os_error
 from holdfast.model.subject import Subject
+from holdfast.oci.memory import slots
+from holdfast.oci.memory.pagemap import Pagemap, pagemaps
+from holdfast.oci.memory.runs import file_pages
 from holdfast.oci.private import private_folder
-from holdfast.oci.vault import CONFIG, ENVIRONMENT, LAYER, REPORT, Saved, part_files, sweep
+from holdfast.oci.vault import CONFIG, ENVIRONMENT, LAYER, MEMORY, REPORT, Saved, part_files, sweep
 from holdfast.runtime.trial import clear
 
 if TYPE_CHECKING:
     from holdfast.store import Store
+    from holdfast.store.draft import Draft
 
 
 _VALUES = (CONFIG, ENVIRONMENT, REPORT)  # so that `show` and `diff` can read them
 _READ = 4 * 1024 * 1024
+_SLOTS = f"{MEMORY}/slots/"  # pages in an order that does not change; and tables that tell it
+_TABLE = ".table"
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 class StoreVault:
@@ -47,14 +54,33 @@ class StoreVault:
 
     def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
         with self.store.draft(subject, reason=reason) as draft:
+            memory = self._put_memory(draft, subject, staged / MEMORY)
             for name, path in part_files(staged):
                 if name in _VALUES:
                     draft.put(name, json.loads(path.read_bytes()), split="structure")
-                else:
+                elif name not in memory:
                     draft.put(name, path, split=_split(name))
             checkpoint = draft.commit()
         clear(staged)
         return _saved(checkpoint)
+
+    def _put_memory(self, draft: Draft, subject: Subject, folder: Path) -> set[str]:
+        """Put the pages in the order of their slots; gives the names of the files that are in."""
+        head = self.store.head(subject)
+        there = {part.name for part in self.store.show(head).parts} if head else set()
+        done = set()
+        for name in pagemaps(folder):
+            pagemap = Pagemap.read(folder / name)
+            pages = file_pages(folder / pagemap.pages_name)
+            part = _SLOTS + _stem(name)
+            before = slots.empty()
+            if head is not None and part + _TABLE in there:
+                before = slots.decode(self.store.read(head, part + _TABLE))
+            table, order = slots.of_map(pagemap, before)
+            draft.put(part, slots.rearranged(pages, order), split="pages")
+            draft.put(part + _TABLE, slots.encode(table))
+            done.add(f"{MEMORY}/{pagemap.pages_name}")
+        return done
 
     def list(self, subject: Subject) -> builtins.list[Saved]:
         """The head first, then its ancestors: a rollback or a restore decides what is newest."""
@@ -77,7 +103,7 @@ class StoreVault:
             for part in self.store.show(saved.id).parts:
                 path = folder / part.name
                 private_folder(path.parent)
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                fd = os.open(path, _NEW, 0o600)
                 try:
                     if part.split == "structure":
                         value = self.store.value(saved.id, part.name)
@@ -86,6 +112,7 @@ class StoreVault:
                         self.store.copy_part(saved.id, part.name, fd)
                 finally:
                     os.close(fd)
+            _arrange_memory(folder)
         except OSError as error:
             raise from_os_error(error, "fetching a container's checkpoint") from error
         return folder
@@ -112,6 +139,30 @@ class StoreVault:
         return self._ledgers / subject.name / "@ledger.json"
 
 
+def _stem(name: str) -> str:
+    """`pagemap-12.img` is `12`; `pagemap-shmem-3.img` is `shmem-3`."""
+    return name.removeprefix("pagemap-").removesuffix(".img")
+
+
+def _arrange_memory(folder: Path) -> None:
+    """Give the pages that were fetched by slots the order in which CRIU wants them."""
+    for name in pagemaps(folder / MEMORY):
+        arranged = folder / (_SLOTS + _stem(name))
+        table = arranged.with_name(arranged.name + _TABLE)
+        if not arranged.exists():
+            continue  # a checkpoint from before there were slots
+        pagemap = Pagemap.read(folder / MEMORY / name)
+        order = slots.of_table(pagemap, slots.decode(table.read_bytes()))
+        fd = os.open(folder / MEMORY / pagemap.pages_name, _NEW, 0o600)
+        with os.fdopen(fd, "wb") as out:
+            for data in slots.rearranged(file_pages(arranged), order):
+                out.write(data)
+        arranged.unlink()
+        table.unlink()
+    if (folder / _SLOTS).is_dir():
+        (folder / _SLOTS).rmdir()
+
+
 def _split(name: str) -> Split:
     if name == LAYER:
         return "content"
@@ -125,4 +176,5 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         checkpoint.time,
         checkpoint.size_bytes,
         checkpoint.reason,
+        checkpoint.stored_bytes,
     )

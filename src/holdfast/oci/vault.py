@@ -34,6 +34,7 @@ class Saved:
     time: datetime
     size_bytes: int
     reason: str
+    written_bytes: int | None = None  # what keeping it took, where that is known
 
 
 class Vault(Protocol):

@@ -1,0 +1,123 @@
+"""A second checkpoint of a service keeps what it wrote to since the first, and hardly more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing.containerd import Node, eventually
+
+USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
+MEGABYTES, DIRTY = 48, 8
+PAGE = 4096
+# Half of its memory is private and half shared with a child; each request writes new bytes to
+# scattered pages of both, grows by a little, and says what a checksum of everything is.
+SERVICE = f"""
+import hashlib, mmap, os, random, socket
+half = {MEGABYTES} * 1024 * 1024 // 2
+private = mmap.mmap(-1, half, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+shared = mmap.mmap(-1, half)
+for each in (private, shared):
+    each[:] = os.urandom(half)
+if os.fork() == 0:
+    import time
+    while True:
+        time.sleep(3600)
+listener = socket.socket()
+listener.bind(("127.0.0.1", 8080))
+listener.listen()
+open("/ready", "w").close()
+more = []
+while True:
+    peer, _ = listener.accept()
+    request = peer.recv(10)
+    if request == b"write":
+        for each in (private, shared):
+            for page in random.sample(range(half // 4096), {DIRTY} * 128):
+                each[page * 4096 : (page + 1) * 4096] = os.urandom(4096)
+        more.append(os.urandom(3 * 4096))
+    total = hashlib.sha256(private[:] + shared[:] + b"".join(more)).hexdigest()
+    peer.sendall(total.encode())
+    peer.close()
+"""
+ASK = (
+    "import socket, sys; s = socket.create_connection(('127.0.0.1', 8080)); "
+    "s.sendall(sys.argv[1].encode()); print(s.recv(64).decode())"
+)
+
+
+def run(node: Node) -> None:
+    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,))
+    eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
+
+
+def ask(node: Node, request: str) -> str:
+    return node.exec("service", "/usr/bin/python3", "-c", ASK, request).strip()
+
+
+def checkpoint(node: Node, name: str = "service", *options: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "container", "checkpoint", name, "--json", *options],
+        capture_output=True,
+        text=True,
+        env=node.environ,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["local", "store"])
+def test_an_increment_is_what_was_written(node: Node, mode: str) -> None:
+    node.set_policy(f'mode = "{mode}"\nstore = "{node.folder}/generations"')
+    run(node)
+    whole = checkpoint(node)
+    assert int(str(whole["written_bytes"])) >= MEGABYTES * 1024 * 1024
+    ask(node, "write")
+    taken = checkpoint(node)
+    assert float(str(taken["frozen_ms"])) > 0
+    assert int(str(taken["written_bytes"])) <= 1.1 * DIRTY * 1024 * 1024
+    total = ask(node, "write")
+    checkpoint(node, "service", "--stop")
+    eventually(lambda: node.status("service") == "STOPPED", "it has stopped")
+    node.remove("service", signal=None)
+    run(node)
+    assert ask(node, "read") == total  # through a line of increments, every byte
+    checkpoint(node)  # shared memory has a new number now, so it is kept whole once
+    ask(node, "write")
+    again = checkpoint(node)  # and then one that was restored goes on with increments
+    assert int(str(again["written_bytes"])) <= 1.1 * DIRTY * 1024 * 1024
+
+
+def test_a_line_of_increments_ends(node: Node) -> None:
+    node.set_policy("line = 2\nkeep = 1")
+    node.run("short", "sh", "-c", "while :; do sleep 1; done")
+    held = []
+    for _ in range(5):
+        checkpoint(node, "short")
+        held.append(len(node.checkpoints("short")))
+    assert held == [1, 2, 1, 2, 1]  # the third is whole, and frees those before it
+
+
+def test_an_increment_without_its_base_is_refused_and_the_next_is_whole(node: Node) -> None:
+    node.run("leaning", "sh", "-c", "while :; do sleep 1; done")
+    checkpoint(node, "leaning")
+    checkpoint(node, "leaning")
+    first, second = node.checkpoints("leaning")
+    pages = max(first.glob("memory/pages-*.img"), key=lambda path: path.stat().st_size)
+    damaged = bytearray(pages.read_bytes())
+    damaged[100] ^= 1
+    pages.write_bytes(damaged)
+    assert (second / "memory/parent").is_symlink()
+    checkpoint(node, "leaning", "--stop")  # what it would lean on is verified before
+    newest = node.checkpoints("leaning")[-1]
+    assert not (newest / "memory/parent").exists()
+    node.remove("leaning", signal=None)
+    node.run("leaning", "sh", "-c", "while :; do sleep 1; done")
+    log = node.log().splitlines()
+    assert json.loads(log[-1])["msg"] == "restored"
+    assert json.loads(log[-1])["id"] == newest.name[1:]
