@@ -67,6 +67,7 @@ class CheckpointHandler:
         status = self._runc.status(it.id)
         if status not in ("running", "paused"):
             raise Conflict(f"{it.subject} is {status}; only a running container is frozen")
+        it.hold()
         staged = it.vault.stage()
         operation = Operation(
             what="checkpoint",
@@ -86,6 +87,8 @@ class CheckpointHandler:
                 it.vault.check(saved)
                 self._end()
                 note(self._state, paused=False)
+        if not leave_running:
+            it.let_go()
         it.vault.keep(it.subject, it.policy.keep)
         it.vault.sweep()
         it.journal.write(

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from holdfast.model.errors import HoldfastError
 from holdfast.model.subject import Subject
+from holdfast.oci import leasing
 from holdfast.oci.engine import EngineFailed, Runc
 from holdfast.oci.guard import Undo
 from holdfast.oci.journal import Journal
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy
-from holdfast.oci.state import ContainerState, Record
+from holdfast.oci.state import ContainerState, Record, run_path
 from holdfast.oci.vault import Vault
 
 
@@ -27,6 +30,7 @@ class Container:
     vault: Vault
     policy: Policy
     journal: Journal
+    environ: Mapping[str, str]
 
     @classmethod
     def open(
@@ -36,8 +40,14 @@ class Container:
         record = state.record
         if record is None:
             raise HoldfastError(f"the state in {state.folder} is incomplete")
-        vault = open_vault(record.mode, record.base_path, policy, environ)
-        return cls(runc, state, record, vault, policy, Journal(Path(policy.log), record.subject))
+
+        def token() -> int | None:
+            found = state.record
+            return found.token if found is not None else None
+
+        vault = open_vault(record.mode, record.base_path, policy, environ, token)
+        journal = Journal(Path(policy.log), record.subject)
+        return cls(runc, state, record, vault, policy, journal, environ)
 
     @property
     def id(self) -> str:
@@ -50,6 +60,22 @@ class Container:
     @property
     def ledger(self) -> Path:
         return self.vault.ledger(self.subject)
+
+    def hold(self) -> None:
+        """Be the only node that goes on with this container, where several could; raises Owned."""
+        if self.record.mode != "store":
+            return
+        run = run_path(self.environ)
+        wait = self.policy.lease_wait
+        token = leasing.hold(run, self.state.folder, self.record.subject, wait, self.environ)
+        record = self.state.record
+        if record is not None and record.token != token:
+            self.state.record = msgspec.structs.replace(record, token=token)
+
+    def let_go(self) -> None:
+        """Other nodes may go on with this container: it does not run here any more."""
+        if self.record.mode == "store":
+            leasing.release(run_path(self.environ), self.state.folder, self.record.subject)
 
     def undo(self) -> Undo:
         """What undoes an operation on this container that stopped half way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def open_vault(
-    mode: Mode, base_path: str | None, policy: Policy, environ: Mapping[str, str]
+    mode: Mode,
+    base_path: str | None,
+    policy: Policy,
+    environ: Mapping[str, str],
+    token: Callable[[], int | None] = lambda: None,
 ) -> Vault:
-    """The vault of a mode. What takes long to import is imported when it is used."""
+    """The vault of a mode. What takes long to import is imported when it is used. `token` is asked
+    for the right to advance a container in a store."""
     if mode == "store":
         from holdfast.oci.store_vault import StoreVault
 
@@ -27,7 +32,7 @@ def open_vault(
 
             return open_store(policy.store, environ=environ)
 
-        return StoreVault(store, Path(policy.work_path), Path(policy.ledger_path))
+        return StoreVault(store, Path(policy.work_path), Path(policy.ledger_path), token)
 
     def keyring() -> Keyring:
         from holdfast.store.keys import load_keyring

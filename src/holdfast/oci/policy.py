@@ -28,6 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shared_workdir: str | None = None
     allowed_paths: tuple[str, ...] = ()
     store: str | None = None
+    lease_wait: float = 10
     work_path: str = constants.DEFAULT_WORK_PATH
     ledger_path: str = constants.DEFAULT_LEDGER_PATH
     opt_in: Literal["any", "annotation"] = "any"

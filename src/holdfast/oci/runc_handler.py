@@ -172,7 +172,7 @@ class RuncHandler:
         if revival.refused:
             reasons = "; ".join(revival.refused)
             if self.policy.on_failure == "fail":
-                self.state.remove()
+                self._forget()
                 raise HoldfastError(f"not started: {reasons}")
             self._warn(f"started cold: {reasons}")
             self._note(cold=reasons)
@@ -180,7 +180,7 @@ class RuncHandler:
         if code == 0:
             ending.watch(self._container())
         else:
-            self.state.remove()
+            self._forget()
         return code
 
     def _revive(self) -> Revival:
@@ -190,6 +190,7 @@ class RuncHandler:
             container = self._container()
             if (other := self._running_twin(container.record)) is not None:
                 return Revival(None, [f"{container.subject} runs here already, as {other}"])
+            container.hold()
             return Reviver(container).revive(self.args, self.config)
         except (HoldfastError, OSError) as error:
             self.journal.write("error", f"looking for a checkpoint failed: {error}")
@@ -258,7 +259,7 @@ class RuncHandler:
         except (HoldfastError, OSError) as error:  # the container is gone all the same
             self.journal.write("error", f"its checkpoints stay as they are: {error}")
         finally:
-            self.state.remove()
+            self._forget()
         return 0
 
     def _say_created(self) -> int:
@@ -292,6 +293,12 @@ class RuncHandler:
         record = self.state.record
         if record is not None:
             self.state.record = msgspec.structs.replace(record, **changes)
+
+    def _forget(self) -> None:
+        """The container is gone, or never came to be."""
+        container = self._container()
+        self.state.remove()
+        container.let_go()
 
     def _warn(self, message: str) -> None:
         self.journal.write("warning", message)

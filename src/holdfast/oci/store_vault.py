@@ -24,6 +24,7 @@ from holdfast.runtime.trial import clear
 if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.draft import Draft
+    from holdfast.store.leases import Right
 
 
 _VALUES = (CONFIG, ENVIRONMENT, REPORT)  # so that `show` and `diff` can read them
@@ -37,11 +38,18 @@ class StoreVault:
     """A store, and local scratch space for images on their way. The store is opened when it is
     first needed: that takes longer than most commands."""
 
-    def __init__(self, open_store: Callable[[], Store], work: Path, ledgers: Path) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        work: Path,
+        ledgers: Path,
+        token: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._open = open_store
         self._store: Store | None = None
         self._work = work
         self._ledgers = ledgers
+        self._token = token
 
     @property
     def store(self) -> Store:
@@ -53,7 +61,7 @@ class StoreVault:
         return self._work / str(uuid_utils.uuid7())
 
     def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
-        with self.store.draft(subject, reason=reason) as draft:
+        with self.store.draft(subject, reason=reason, lease=self._right(subject)) as draft:
             memory = self._put_memory(draft, subject, staged / MEMORY)
             for name, path in part_files(staged):
                 if name in _VALUES:
@@ -63,6 +71,13 @@ class StoreVault:
             checkpoint = draft.commit()
         clear(staged)
         return _saved(checkpoint)
+
+    def _right(self, subject: Subject) -> Right | None:
+        """The right to advance a subject, if somebody here has it."""
+        from holdfast.store.leases import Borrowed
+
+        token = self._token()
+        return None if token is None else Borrowed(str(subject), token)
 
     def _put_memory(self, draft: Draft, subject: Subject, folder: Path) -> set[str]:
         """Put the pages in the order of their slots; gives the names of the files that are in."""
@@ -127,7 +142,7 @@ class StoreVault:
                     pass
 
     def forget(self, saved: Saved) -> None:
-        self.store.delete(saved.id)
+        self.store.delete(saved.id, lease=self._right(saved.subject))
 
     def keep(self, subject: Subject, count: int) -> None:
         """A store has a retention of its own: `holdfast prune`."""

@@ -13,8 +13,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Protocol
 
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, HoldfastError, LeaseLost, Owned, UsageError
@@ -31,6 +32,29 @@ _LOOK = 0.05  # of a lease's time between two looks at somebody else's sign of l
 
 Sign = Literal["gone", "alive", "unclear"]
 OnLost = Callable[[HoldfastError], None]
+
+
+class Right(Protocol):
+    """What lets one advance a subject: a lease, or the word of the process that keeps it."""
+
+    subject: str
+    token: int
+
+    def check(self) -> None:
+        """Raise LeaseLost when it is known to be over."""
+        ...
+
+
+@dataclass(slots=True)
+class Borrowed:
+    """The right of a lease that another process of ours keeps. Only a commit knows whether it
+    still holds: whoever states the token of a lease that is over is refused."""
+
+    subject: str
+    token: int
+
+    def check(self) -> None:
+        """The log is asked when something is appended."""
 
 
 class Watch:

@@ -41,7 +41,7 @@ from holdfast.store.changes import since as changes_since
 from holdfast.store.cipher import PLAIN, Cipher
 from holdfast.store.draft import Draft
 from holdfast.store.keys import Keyring
-from holdfast.store.leases import TTL, Lease, Leases
+from holdfast.store.leases import TTL, Lease, Leases, Right
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_bytes
 from holdfast.store.log.entries import (
@@ -154,7 +154,7 @@ class Store:
         tags: Mapping[str, str] | None = None,
         new: bool = False,
         aside: bool = False,
-        lease: Lease | None = None,
+        lease: Right | None = None,
     ) -> Draft:
         """Begin a checkpoint of a subject, by default on top of its head. With `new` it is a fork:
         `commit` raises Conflict when the subject has come into being meanwhile. With `aside` the
@@ -205,7 +205,7 @@ class Store:
         """Whether somebody with a key that we know sealed a message."""
         return self._ledger.keyring.accepts_note(seal, message)
 
-    def _right(self, subject: str, lease: Lease | None) -> int:
+    def _right(self, subject: str, lease: Right | None) -> int:
         """The token to state when advancing a subject; 0 where it has no owner."""
         if lease is None:
             self._leases.make_way(subject)
@@ -378,7 +378,7 @@ class Store:
     # -- moving heads
 
     def restore(
-        self, reference: Reference, *, trust: bool = False, lease: Lease | None = None
+        self, reference: Reference, *, trust: bool = False, lease: Right | None = None
     ) -> Checkpoint:
         """Move the head of a checkpoint's subject to it."""
         found = references.resolve(self._ledger.refresh(), reference)
@@ -391,7 +391,7 @@ class Store:
         to: Reference | None = None,
         *,
         trust: bool = False,
-        lease: Lease | None = None,
+        lease: Right | None = None,
     ) -> Checkpoint:
         """Go back to the head's parent, or to a given checkpoint: a new one of the same content."""
         name = str(_subject(subject))
@@ -421,7 +421,7 @@ class Store:
         name: str,
         *,
         trust: bool = False,
-        lease: Lease | None = None,
+        lease: Right | None = None,
     ) -> Checkpoint:
         """Begin a new subject of the same kind with the content of a checkpoint."""
         now = self._ledger.refresh()
@@ -434,7 +434,7 @@ class Store:
         subject = Subject(kind, name.removeprefix(f"{kind}/"))
         return self._copy(source, subject, source, "fork", lease=lease)
 
-    def undo(self, subject: Subject | str, *, lease: Lease | None = None) -> HeadMove:
+    def undo(self, subject: Subject | str, *, lease: Right | None = None) -> HeadMove:
         """Take the last move of a subject's head back; undoing twice does it again."""
         name = str(_subject(subject))
         self._ledger.refresh()
@@ -503,7 +503,7 @@ class Store:
         parent: Record | None,
         verb: Verb,
         rollback_of: bytes | None = None,
-        lease: Lease | None = None,
+        lease: Right | None = None,
     ) -> Checkpoint:
         """A checkpoint with the content of another one; stores nothing but its entry."""
         short = source.checkpoint().short
@@ -565,7 +565,7 @@ class Store:
 
     # -- letting go
 
-    def delete(self, *which: Reference, lease: Lease | None = None) -> List[Checkpoint]:
+    def delete(self, *which: Reference, lease: Right | None = None) -> List[Checkpoint]:
         """Drop checkpoints. A head that goes moves to its nearest ancestor that stays."""
         now = self._ledger.refresh()
         doomed = {references.resolve(now, one).commit.id for one in which}

@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.runtime import engines
 from holdfast.runtime.trial import clear, mounts_below
 from holdfast.testing.images import NAME, write_image
+from holdfast.testing.networks import Network
 
 TRAMPOLINE = Path(__file__).resolve().parent.parent / "oci" / "holdfast-runc"
 _CONFIG = """\
@@ -29,9 +30,16 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 
 
 class Node:
-    """One containerd. `policy` is the text of its policy; paths in it are the node's own."""
+    """One containerd. `policy` is the text of its policy; paths in it are the node's own. With a
+    network, it and everything that it starts are inside that."""
 
-    def __init__(self, folder: Path, policy: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        policy: str = "",
+        network: Network | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.environ = {
@@ -40,13 +48,17 @@ class Node:
             "HOLDFAST_RUN": str(folder / "run"),
             "HOLDFAST_HOME": str(folder / "home"),
             "HOLDFAST_PYTHON": sys.executable,
+            **(environ or {}),
         }
         self.set_policy(policy)
         self._numbers = itertools.count()
         (folder / "containerd.toml").write_text(_CONFIG.format(folder=folder))
         self._log = (folder / "containerd.log").open("wb")
         self._process = subprocess.Popen(
-            [_program("containerd"), "-c", str(folder / "containerd.toml")],
+            [
+                *(network.prefix if network else ()),
+                *(_program("containerd"), "-c", str(folder / "containerd.toml")),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
