@@ -4,8 +4,6 @@ missing travels."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -132,7 +130,7 @@ def test_one_container_is_not_on_two_nodes(nodes: tuple[Node, Node, list[Network
     checkpoint(a, net_a)  # its lease is still its own
 
     # The whole node goes: no word to anybody, and its lease runs out.
-    end_holder(a)
+    a.end_leases()
     about = run(b)
     assert about["restored_from"] is not None, about["cold"]
     late = checkpoint(a, net_a, check=False)  # it comes back and believes that it may go on
@@ -140,8 +138,3 @@ def test_one_container_is_not_on_two_nodes(nodes: tuple[Node, Node, list[Network
     assert "in use by" in late.stderr
     eventually(lambda: count(a) > 0, "and it was not harmed")
     checkpoint(b, net_b)
-
-
-def end_holder(node: Node) -> None:
-    """Kill the process that keeps a node's leases, as a loss of power would."""
-    os.kill(int((node.folder / "run/leases.lock").read_text()), signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 Two nodes must not both go on with one container. Who may is said by a lease in the store, which
 must be renewed as long as the container is there, and no command lives that long. One process does
-it for all of them: it ends when it has held nothing for a while, and the next command starts another.
+it for all of them: it ends when it has held nothing for a while; the next command starts another.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Holder:
         self._held: dict[str, tuple[Lease, Path]] = {}
         self._lock = threading.Lock()  # of both tables
         self._turns: dict[str, threading.Lock] = {}  # one request about a subject at a time
+        self._busy = 0  # requests that are being answered; one may take long
         self._used = time.monotonic()
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, object]:
@@ -47,6 +48,7 @@ class Holder:
         subject = str(request.get("hold") or request.get("release"))
         with self._lock:
             turn = self._turns.setdefault(subject, threading.Lock())
+            self._busy += 1
         try:
             with turn:
                 if "hold" in request:
@@ -58,8 +60,12 @@ class Holder:
             return {"owner": error.owner, "url": error.url}
         except HoldfastError as error:
             return {"refused": str(error), "kind": error.kind}
+        except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it is
+            return {"refused": repr(error), "kind": "fault"}
         finally:
-            self._used = time.monotonic()
+            with self._lock:
+                self._busy -= 1
+                self._used = time.monotonic()
 
     def look(self) -> bool:
         """Give back the leases of containers that are gone; whether there is anything to do."""
@@ -68,7 +74,7 @@ class Holder:
         for subject, folder in held:
             if not (folder / "marker").exists():
                 self.answer({"release": subject, "folder": str(folder)})
-        return bool(self._held) or time.monotonic() - self._used < _IDLE_SECONDS
+        return bool(self._held or self._busy) or time.monotonic() - self._used < _IDLE_SECONDS
 
     def _hold(self, subject: str, folder: Path, wait: float) -> Lease:
         with self._lock:

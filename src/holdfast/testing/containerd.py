@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.runtime import engines
@@ -198,7 +200,15 @@ class Node:
             self._process.terminate()
             self._process.wait(20)
         self._log.close()
+        self.end_leases()
         clear(self.folder)
+
+    def end_leases(self) -> None:
+        """Kill the process that holds the node's leases, as a loss of power would."""
+        lock = self.folder / "run/leases.lock"
+        if lock.exists():
+            with suppress(ProcessLookupError):  # it ends by itself, too
+                os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
