@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "restore": ("restore", "Move a subject's head to one of its checkpoints."),
         "rollback": ("rollback", "Bring an earlier checkpoint back as a new one."),
         "fork": ("fork", "Start a new subject from a checkpoint."),
+        "bundle": ("bundle", "Bind several subjects under one id, and go back to all at once."),
         "undo": ("undo", "Take back the last move of a subject's head."),
     },
     "Carry elsewhere": {
