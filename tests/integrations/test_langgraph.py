@@ -127,7 +127,7 @@ def test_holdfast_rolls_back_and_forks_threads(saver: HoldfastSaver, store: Stor
     assert app.invoke(None, thread())["count"] == 2
     assert app.get_state(thread("copy")).values == done
     diff = store.diff("state/langgraph/t~1", "state/langgraph/t")
-    assert "checkpoint.channel_values.count" in {each.path for each in diff.values}
+    assert "channel/count" in {each.path for each in diff.values}
 
 
 def test_an_interrupted_graph_waits_for_its_answer(saver: HoldfastSaver, tmp_path: Path) -> None:

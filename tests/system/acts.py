@@ -16,6 +16,7 @@ from blake3 import blake3
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.disk import Disk, Sync
+from holdfast.store.backends.holds import living
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.cipher import PLAIN, AesCipher
 from holdfast.store.keys import load_keyring
@@ -172,8 +173,8 @@ def goes_on(store: Store) -> list[str]:
     store.prune(Last(1000))
     wrong = losses(store, before | made)
     wrong += [f"verify: {problem}" for problem in store.verify(deep=True).problems]
-    left = [path.name for path in Path(store.url, "holds").iterdir()]
-    wrong += [f"hold {name} was left behind" for name in left]
+    left = living(Path(store.url, "holds"))
+    wrong += [f"hold {nonce.hex()} was left behind" for _, nonce in left]
     return wrong
 
 

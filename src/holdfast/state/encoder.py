@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.model.secrets import secret_name, secret_value
 from holdfast.state import arrays, scalars
+from holdfast.state.rows import FEWEST, Rows
 from holdfast.state.types import Types, is_named_tuple, name_of
 
 TYPE = "$type"
@@ -50,10 +51,11 @@ class Flat(NamedTuple):
 class Seen(NamedTuple):
     """What one pass has looked at, by its address, so that the next need not look again: texts,
     in which nothing new can be found, and containers, which are the same while they hold the very
-    same objects."""
+    same objects; lists of dicts by that of their first member."""
 
     texts: dict[int, str]
     flat: dict[int, Flat]
+    rows: dict[int, Rows]
 
 
 class LeftOut(NamedTuple):
@@ -86,10 +88,11 @@ class Encoder:
         self._harmless = harmless
         self.classes: set[type] = set()
         self.left_out: list[LeftOut] = []
-        self.seen = Seen({}, {})
+        self.seen = Seen({}, {}, {})
         self.typed = False  # whether there is any `$type` in the JSON
         self._before = (last or self.seen).texts
         self._flat = (last or self.seen).flat
+        self._rows = (last or self.seen).rows
         self._around: set[int] = set()  # ids of the containers around the present value
         self._depth = 0
 
@@ -119,7 +122,7 @@ class Encoder:
         around, me = self._around, id(value)
         known = self._flat.get(me)
         # Both go through the dict in one step, whatever other threads do to it.
-        ids = [*map(id, value), *map(id, value.values())]
+        ids = _ids(value)
         if known is not None and known.value is value and known.ids == ids:
             self.seen.flat[me] = known
             return known.packed  # type: ignore[no-any-return]  # a dict became a dict
@@ -135,7 +138,7 @@ class Encoder:
         self._depth -= 1
         around.discard(me)
         if _FLAT.issuperset(map(type, packed.values())):
-            self._remember(value, ids, packed, [*map(id, packed), *map(id, packed.values())])
+            self._remember(value, ids, packed, _ids(packed))
         return packed
 
     def _remember(self, value: object, ids: list[int], packed: Any, now: list[int]) -> None:
@@ -182,22 +185,50 @@ class Encoder:
         return packed
 
     def _list(self, value: list[Any]) -> list[Any]:
-        ids = [*map(id, value)]
+        members = list(value)  # a copy: another thread may be adding members
+        ids = [*map(id, members)]
         known = self._flat.get(id(value))
         if known is not None and known.value is value and known.ids == ids:
             self.seen.flat[id(value)] = known
             return known.packed  # type: ignore[no-any-return]  # a list became a list
-        packed = self._inside(value, self.sequence, 1)
+        rows = self._rows.get(ids[0]) if ids else None
+        if rows is not None and not rows.begin(ids):
+            for each, became in zip(rows.dicts, rows.packed, strict=True):
+                self._flat[id(each)] = Flat(each, _ids(became), became)
+            rows = None
+        packed = self._inside(value, lambda _: self.sequence(members, rows), 1)
         if _FLAT.issuperset(map(type, packed)):
             self._remember(value, ids, packed, [*map(id, packed)])
+        elif len(members) >= FEWEST:
+            self._remember_rows(members, packed, rows)
         return packed
 
-    def sequence(self, value: Iterable[Any]) -> list[Any]:
+    def _remember_rows(self, members: list[Any], packed: list[Any], known: Rows | None) -> None:
+        """Recognise the flat dicts at the beginning of a list the next time."""
+        flat, first = self.seen.flat, len(known.dicts) if known else 0
+        end = first
+        for member in members[first:]:
+            if type(member) is not dict or id(member) not in flat:
+                break
+            end += 1
+        if known is None:
+            known = Rows.of(members[:end], packed[:end]) if end >= FEWEST else None
+        elif end > first:
+            known = known.longer(members[first:end], packed[first:end])
+        if known is not None:
+            self.seen.rows[id(members[0])] = known
+
+    def sequence(self, value: Iterable[Any], known: Rows | None = None) -> list[Any]:
+        """The members packed; those of `known`, at the beginning, are so already."""
         packed: list[Any] = list(value)
+        first = 0
+        if known is not None:
+            first = len(known.packed)
+            packed[:first] = known.packed
         left = len(self.left_out)
         at = 0
         try:
-            for at, item in enumerate(packed):
+            for at, item in enumerate(packed[first:], first):
                 cls = type(item)
                 if cls is dict:
                     packed[at] = self._dict(item)
@@ -354,6 +385,10 @@ def _fields(value: Any, cls: Any) -> dict[str, Any]:
     if missing:
         raise RefusalError(f"{name_of(cls)} without a value for {', '.join(missing)}")
     return {name: getattr(value, name) for name in names}
+
+
+def _ids(value: dict[Any, Any]) -> list[int]:
+    return [*map(id, value), *map(id, value.values())]
 
 
 def _step_to(key: object) -> str | int:

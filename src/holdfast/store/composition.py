@@ -73,13 +73,13 @@ class Usable:
 
     def __init__(self, ledger: Ledger, began: int) -> None:
         self._ledger = ledger
-        self._began = began
+        self.began = began
 
     def __call__(self, place: Location) -> bool:
         return self.volume(place.volume, self._ledger.catalogue)
 
     def volume(self, name: bytes, now: Catalogue) -> bool:
-        return now.is_usable(name, self._began)
+        return now.is_usable(name, self.began)
 
 
 class Composition:
@@ -201,7 +201,8 @@ class Composition:
         Our hold keeps the file itself in place until we are done.
         """
         library = self._ledger.library
-        library.learn(now.usable())  # what was moved is found where it went
+        if now.seq != self._usable.began:
+            library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
             self.sink.rescue(chunk, library.read(place))
         for piece in pieces:

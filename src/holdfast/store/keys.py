@@ -41,6 +41,7 @@ class Key:
     secret: bytes = field(repr=False)
     id: bytes = field(init=False)
     _signing: bytes = field(init=False, repr=False)
+    _proving: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_SIZE:
@@ -48,6 +49,8 @@ class Key:
         signing = blake3(self.secret, derive_key_context=_SIGNING).digest()
         key_id = blake3(self.secret, derive_key_context=_KEY_ID).digest()[:ID_SIZE]
         object.__setattr__(self, "_signing", signing)
+        proving = blake3(self.secret, derive_key_context=_PROOF).digest()
+        object.__setattr__(self, "_proving", proving)
         object.__setattr__(self, "id", key_id)
 
     @classmethod
@@ -72,7 +75,7 @@ class Key:
 
     def proof(self, digest: bytes) -> bytes:
         """What the key says of a checkpoint's digest; it travels with the checkpoint."""
-        return blake3(digest, key=blake3(self.secret, derive_key_context=_PROOF).digest()).digest()
+        return blake3(digest, key=self._proving).digest()
 
     def note(self, message: bytes) -> bytes:
         """What holders of the key say to each other, outside of any store."""

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.model import moment
-from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, Unsupported
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    Corrupt,
+    Denied,
+    HoldfastError,
+    NotFound,
+    Unsupported,
+)
 from holdfast.store.backends.contract import Backend, Behind
 from holdfast.store.chunks.index import Body
 from holdfast.store.chunks.library import Library
@@ -27,6 +35,7 @@ from holdfast.store.log.entries import (
     Sealed,
     Upto,
     decode_entry,
+    encode_checked,
     encode_entry,
     frees_space,
 )
@@ -58,6 +67,8 @@ class Ledger:
         with self._lock:
             tail = self.backend.entries(self.catalogue.seq)
             now = self.catalogue
+            if tail.is_empty:
+                return now
             if tail.reset:
                 # Other threads go on with the old one until this is complete.
                 # A snapshot does not say when it was that it dropped something.
@@ -108,10 +119,9 @@ class Ledger:
     def _try(self, build: Build) -> Catalogue | None:
         """Append an entry; None when another writer was faster."""
         with self._lock:
-            now = self.refresh()
-            entry, body = build(now)
+            now, entry, body = self._built(build)
             seq = now.seq + 1
-            header = self._header(seq, entry)
+            header, entry = self._header(seq, entry)
             key_id, mac = self.keyring.sign(signed_message(seq, header))
             signed = Signed(
                 seq=seq,
@@ -124,26 +134,47 @@ class Ledger:
             try:
                 frame = self.backend.append(signed)
             except Behind:
+                self.refresh()
                 return None
-            record = self._take(now, frame)
+            record = self._take(now, frame, entry)
             if record is not None and frame.body_size:
                 self.library.index.add_bodies(_bodies(now, [record]))
             return now
+
+    def _built(self, build: Build) -> tuple[Catalogue, Entry, bytes]:
+        """An entry by what is known. It need not be all there is: then the backend refuses the
+        entry. But what speaks against an entry may have been settled by one we have not read."""
+        now = self.catalogue
+        try:
+            return now, *build(now)
+        except HoldfastError:
+            seq = now.seq
+            if self.refresh().seq == seq:
+                raise
+        now = self.catalogue
+        return now, *build(now)
 
     def _declaration(self, now: Catalogue) -> tuple[Entry, bytes]:
         time = now.next_time(moment.now())
         return Encrypted(cipher=CIPHER_NAME, check=self.cipher.check, time=time), b""
 
-    def _take(self, now: Catalogue, frame: Frame, *, skim: bool = False) -> Record | None:
-        """Fold one entry in, and give the record of a commit. What cannot be folded in is a problem
-        to report, never a reason to stop."""
-        judged = self.keyring.judges(frame.key_id, frame.mac, frame.message())
+    def _take(
+        self, now: Catalogue, frame: Frame, entry: Entry | None = None, *, skim: bool = False
+    ) -> Record | None:
+        """Fold one entry in, and give the record of a commit; `entry` is one that we have just
+        written. What cannot be folded in is a problem to report, never a reason to stop."""
+        judged = (
+            self.keyring.judges(frame.key_id, frame.mac, frame.message())
+            if entry is None
+            else self.keyring.knows(frame.key_id)
+        )
         try:
-            if judged is False:
-                raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
-            if skim and judged and (record := now.skim(frame, self._plain(frame))) is not None:
-                return record
-            entry = self.entry_of(frame)
+            if entry is None:
+                if judged is False:
+                    raise Corrupt("its signature is wrong", where=f"log entry {frame.seq}")
+                if skim and judged and (record := now.skim(frame, self._plain(frame))) is not None:
+                    return record
+                entry = self.entry_of(frame)
             foreign = not judged or self._is_foreign(now, frame, entry)
             return now.apply(frame, entry, foreign=foreign)
         except (Corrupt, BadInput) as error:
@@ -161,12 +192,12 @@ class Ledger:
             return b""
         return bytes(self.cipher.open(entry.box, _bound(frame.seq)))
 
-    def _header(self, seq: int, entry: Entry) -> bytes:
-        """The entry's bytes as they are written."""
-        header = encode_entry(entry)
+    def _header(self, seq: int, entry: Entry) -> tuple[bytes, Entry]:
+        """The entry's bytes as they are written, and the entry as it will be read."""
+        header, found = encode_checked(entry)
         if not self.cipher.seals or isinstance(entry, Encrypted):
-            return header
-        return encode_entry(Sealed(box=bytes(self.cipher.seal(header, _bound(seq)))))
+            return header, found
+        return encode_entry(Sealed(box=bytes(self.cipher.seal(header, _bound(seq))))), found
 
     def entry_of(self, frame: Frame) -> Entry:
         """What a frame says; raises Corrupt, also for what is not encrypted in a store that is,

@@ -2,31 +2,112 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from holdfast.store import Store
-from holdfast.store.backends.holds import LocalHold, living
+from holdfast.store.backends.holds import Holds, living
 
 
 def test_the_living_are_listed_and_the_released_are_not(tmp_path: Path) -> None:
-    one, other = LocalHold(tmp_path, 7), LocalHold(tmp_path, 9)
+    holds = Holds(tmp_path)
+    one, other = holds.take(7), holds.take(9)
     assert sorted(living(tmp_path)) == sorted([(7, one.nonce), (9, other.nonce)])
     one.release()
     one.release()
     assert living(tmp_path) == [(9, other.nonce)]
     other.release()
+    assert living(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_used_again(tmp_path: Path) -> None:
+    holds = Holds(tmp_path)
+    one = holds.take(7)
+    one.release()
+    again = holds.take(9)
+    assert living(tmp_path) == [(9, one.nonce)]
+    assert len(list(tmp_path.iterdir())) == 1
+    one.release()  # a second time, when it is no longer its own
+    assert living(tmp_path) == [(9, again.nonce)]
+    again.release()
+    holds.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["swept", "deleted", "replaced"])
+def test_a_file_that_is_gone_is_not_used_again(tmp_path: Path, way: str) -> None:
+    holds = Holds(tmp_path)
+    one = holds.take(7)
+    one.release()
+    if way == "swept":
+        assert living(tmp_path) == []
+    else:
+        (path,) = tmp_path.iterdir()
+        path.unlink()
+        if way == "replaced":
+            path.write_bytes(b"")
+    again = holds.take(9)
+    assert again.nonce != one.nonce
+    assert living(tmp_path) == [(9, again.nonce)]
+
+
+def test_a_file_that_somebody_is_sweeping_up_is_not_waited_for(tmp_path: Path) -> None:
+    holds = Holds(tmp_path)
+    one = holds.take(7)
+    one.release()
+    (path,) = tmp_path.iterdir()
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert holds.take(9).nonce != one.nonce
+
+
+def test_many_at_once_leave_few_files(tmp_path: Path) -> None:
+    holds = Holds(tmp_path)
+    taken = [holds.take(1) for _ in range(20)]
+    for one in taken:
+        one.release()
+    assert len(list(tmp_path.iterdir())) == 4
+    del one, taken, holds
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_never_share_a_hold(tmp_path: Path) -> None:
+    holds = Holds(tmp_path)
+    held: set[bytes] = set()
+    failures: list[bytes] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            hold = holds.take(number)
+            if hold.nonce in held:
+                failures.append(hold.nonce)
+            held.add(hold.nonce)
+            if number == 0:
+                living(tmp_path)
+            held.discard(hold.nonce)
+            hold.release()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert failures == []
+    assert living(tmp_path) == []
 
 
 def test_the_dead_are_swept_up_however_they_died(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from holdfast.store.backends.holds import LocalHold\n"
-        "hold = LocalHold(Path(sys.argv[1]), 3); print(hold.nonce.hex(), flush=True)\n"
+        "from holdfast.store.backends.holds import Holds\n"
+        "hold = Holds(Path(sys.argv[1])).take(3); print(hold.nonce.hex(), flush=True)\n"
         "time.sleep(60)"
     )
     with subprocess.Popen(
@@ -42,11 +123,14 @@ def test_the_dead_are_swept_up_however_they_died(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_its_parents_hold(tmp_path: Path) -> None:
-    hold = LocalHold(tmp_path, 1)
+    holds = Holds(tmp_path)
+    holds.take(5).release()
+    hold = holds.take(1)
     ready, begin = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         hold.release()  # must not take the parent's away
+        holds.close()
         os.write(ready[1], b"x")
         os.read(begin[0], 1)
         os._exit(0)

@@ -63,6 +63,7 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
 
 def test_empty_directories_that_a_backup_forgot_are_made_again(place: Path, save, store) -> None:
     made = save()
+    store.close()
     for name in ("packs", "holds", "tmp"):
         (place / name).rmdir()
     with open_store(place, create=False) as again:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from holdfast.model.errors import Corrupt
+from holdfast.state.rows import FEWEST, Rows
 
 TYPED = "$typed"
 _DEEP = 60  # what is nested deeper is one piece
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _AS_IS = frozenset((bool, float, bytes, type(None)))
+_FLAT = _AS_IS | {str, int}
+
+Known = dict[int, Rows]  # by the address of the first dict
 
 # Channels have values of any type: hence the Any in this module.
 
@@ -27,11 +31,17 @@ class Serializer(Protocol):
 
 
 class Packer:
-    """Packs one record. `typed` says afterwards whether anything needed the serializer."""
+    """Packs one record. `typed` says afterwards whether anything needed the serializer.
 
-    def __init__(self, serde: Serializer) -> None:
+    `last` are the messages and the like that an earlier record had; they are not looked at again
+    while nothing in them changed. `rows` are those of this one.
+    """
+
+    def __init__(self, serde: Serializer, last: Known | None = None) -> None:
         self._serde = serde
         self.typed = False
+        self._last = last or {}
+        self.rows: Known = {}
 
     def pack(self, value: Any, depth: int = 0) -> Any:
         cls = type(value)
@@ -46,8 +56,30 @@ class Packer:
                     packed[key] = self.pack(item, depth + 1)
             return packed
         if cls is list and depth < _DEEP:
-            return [self.pack(item, depth + 1) for item in value]
+            return self._list(list(value), depth)
         return self._piece(value)
+
+    def _list(self, value: list[Any], depth: int) -> list[Any]:
+        ids = [*map(id, value)]
+        rows = self._last.get(ids[0]) if ids else None
+        if rows is not None and not rows.begin(ids):
+            rows = None
+        first = end = len(rows.dicts) if rows else 0
+        more = [self.pack(item, depth + 1) for item in value[first:]]
+        for item, became in zip(value[first:], more, strict=True):
+            if type(item) is not dict or not _FLAT.issuperset(map(type, became.values())):
+                break
+            end += 1
+        if rows is not None:
+            packed = rows.packed + more
+            if end > first:
+                rows = rows.longer(value[first:end], more[: end - first])
+        else:
+            packed = more
+            rows = Rows.of(value[:end], more[:end]) if end >= FEWEST else None
+        if rows is not None:
+            self.rows[ids[0]] = rows
+        return packed
 
     def _piece(self, value: Any) -> dict[str, Any]:
         self.typed = True

@@ -7,6 +7,8 @@ and `fork` work on threads. What did not change between two steps is stored once
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,13 +28,14 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from holdfast.integrations.langgraph.packing import Packer, unpack
+from holdfast.integrations.langgraph.packing import Known, Packer, unpack
 from holdfast.integrations.langgraph.subjects import Space
 from holdfast.integrations.langgraph.threads import FORMAT, Record, Threads
 from holdfast.model.checkpoint import Checkpoint as Stored
 from holdfast.model.errors import BadInput, Corrupt, NotFound
 from holdfast.store import Store, open_store
 
+_REMEMBERED = 64  # threads
 _DELTAS = "counters_since_delta_snapshot"
 
 List = list  # inside the class, `list` is the verb
@@ -62,6 +65,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=allowed or None))
         self.store = store if isinstance(store, Store) else open_store(store)
         self._threads = Threads(self.store)
+        self._seen: OrderedDict[Space, Known] = OrderedDict()  # of what was put last
+        self._lock = threading.Lock()
 
     # reading
 
@@ -112,7 +117,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         space = _space(config)
         about = get_checkpoint_metadata(config, metadata)
-        packer = Packer(self.serde)
+        packer = Packer(self.serde, self._seen.get(space))
         record = {
             "langgraph": FORMAT,
             "parent": get_checkpoint_id(config),
@@ -120,6 +125,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             "metadata": packer.pack(dict(about)),
         }
         self._threads.put(space, checkpoint["id"], {**record, "typed": packer.typed})
+        self._remember(space, packer.rows)
         return _config(space, checkpoint["id"])
 
     def put_writes(
@@ -222,6 +228,13 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
     # inside
+
+    def _remember(self, space: Space, rows: Known) -> None:
+        with self._lock:
+            self._seen[space] = rows
+            self._seen.move_to_end(space)
+            if len(self._seen) > _REMEMBERED:
+                self._seen.popitem(last=False)
 
     def _unpacked(self, record: Record, value: Any) -> Any:
         return unpack(value, self.serde) if record.get("typed", True) else value

@@ -32,6 +32,11 @@ class Tail:
     remains: list[Frame] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing new."""
+        return not (self.frames or self.reset or self.remains)
+
 
 @dataclass(frozen=True, slots=True)
 class VolumeInfo:

@@ -1,7 +1,9 @@
 """Holds: marks that an operation is in progress, kept alive by the kernel.
 
 A hold is a file on which its owner keeps a lock. When the owner dies, however it dies, the
-lock is gone and the file is swept up. No clock is involved.
+lock is gone and the file is swept up. No clock is involved. Making a file and removing it takes as
+long as writing a small checkpoint does, so a process keeps a few that it has let go of, unlocked,
+for its next operations; to others they are as dead as any.
 """
 
 from __future__ import annotations
@@ -12,15 +14,76 @@ import re
 import secrets
 import threading
 import weakref
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError, from_os_error
 
 _NAME = re.compile(r"(\.?)([0-9a-f]{16})-([0-9a-f]{16})")
+_SPARE = 4  # files that are kept for later
 
 # A forked child must not keep its parent's holds alive, so it closes its copies of the files.
-_open_holds: weakref.WeakSet[LocalHold] = weakref.WeakSet()
+_open_files: weakref.WeakSet[_HoldFile] = weakref.WeakSet()
+
+
+class _HoldFile:
+    """A hold's file. It is locked when it is made, and while an operation is in progress."""
+
+    def __init__(self, folder: Path | str, seq: int) -> None:
+        self.nonce = secrets.token_bytes(8)
+        self._folder = str(folder)  # as text: a Path costs as much as the calls below
+        self._path = self._named(seq)
+        self._fd = locked_file(f"{folder}/.{seq:016x}-{self.nonce.hex()}", self._path)
+        _open_files.add(self)
+
+    def _named(self, seq: int) -> str:
+        return f"{self._folder}/{seq:016x}-{self.nonce.hex()}"
+
+    def lock(self, seq: int) -> bool:
+        """Take it for another operation; False when somebody swept it up, or is just doing so."""
+        if self._fd < 0:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(self._fd).st_nlink:
+                return False
+            # Until it has its new name it protects more than it need, never less.
+            wanted = self._named(seq)
+            if wanted != self._path:
+                os.rename(self._path, wanted)
+                self._path = wanted
+        except OSError:
+            return False
+        return True
+
+    def unlock(self) -> bool:
+        """Let go of it; False when it is of no more use, as in a forked child."""
+        if self._fd < 0:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError:
+            return False
+        return True
+
+    def remove(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                # Whoever may come later finds the file unlocked and removes it, so an error here
+                # must not turn finished work into failed work.
+                with suppress(OSError):
+                    if os.fstat(fd).st_nlink:
+                        os.unlink(self._path)
+            finally:
+                os.close(fd)
+
+    def forget_in_child(self) -> None:
+        # Closing a copy leaves the parent's lock in force; the file itself is the parent's.
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class LocalHold:
@@ -28,34 +91,55 @@ class LocalHold:
 
     refusal = None
 
-    def __init__(self, folder: Path, seq: int) -> None:
-        self.nonce = secrets.token_bytes(8)
-        name = f"{seq:016x}-{self.nonce.hex()}"
-        self._path = f"{folder}/{name}"  # as text: a Path costs as much as the calls below
+    def __init__(self, file: _HoldFile, spare: deque[_HoldFile]) -> None:
+        self.nonce = file.nonce
+        self._spare = spare
+        self._file: _HoldFile | None = file
         self._lock = threading.Lock()
-        try:
-            self._fd = locked_file(f"{folder}/.{name}", self._path)
-        except OSError as error:
-            raise from_os_error(error, "beginning an operation on the store") from error
-        _open_holds.add(self)
 
     def release(self) -> None:
         with self._lock:
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            try:
-                # Whoever may come later finds the file unlocked and removes it, so an error here
-                # must not turn finished work into failed work.
-                with suppress(OSError):
-                    os.unlink(self._path)
-            finally:
-                os.close(fd)
+            file, self._file = self._file, None
+        if file is None:
+            return
+        if len(self._spare) < _SPARE and file.unlock():
+            self._spare.append(file)
+        else:
+            file.remove()
 
-    def _forget_in_child(self) -> None:
-        # Closing a copy leaves the parent's lock in force; the file itself is the parent's.
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+
+class Holds:
+    """The holds of this process on one store. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spare: deque[_HoldFile] = deque()
+        weakref.finalize(self, _remove_all, self._spare)
+
+    def take(self, seq: int) -> LocalHold:
+        """Begin an operation that needs nothing which was given up before entry `seq`."""
+        while self._spare:
+            try:
+                file = self._spare.pop()
+            except IndexError:
+                break  # another thread was faster
+            if file.lock(seq):
+                return LocalHold(file, self._spare)
+            file.remove()
+        try:
+            return LocalHold(_HoldFile(self._folder, seq), self._spare)
+        except OSError as error:
+            raise from_os_error(error, "beginning an operation on the store") from error
+
+    def close(self) -> None:
+        """Remove the files that are kept for later."""
+        _remove_all(self._spare)
+
+
+def _remove_all(files: deque[_HoldFile]) -> None:
+    with suppress(IndexError):
+        while True:
+            files.pop().remove()
 
 
 class ReaderHold:
@@ -113,8 +197,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def _forget_all_in_child() -> None:
-    for hold in list(_open_holds):
-        hold._forget_in_child()
+    for file in list(_open_files):
+        file.forget_in_child()
 
 
 os.register_at_fork(after_in_child=_forget_all_in_child)

@@ -114,6 +114,7 @@ class LocalBackend:
         self._make_missing_folders()
         self._slots = SlotFiles(root, self.disk)
         self._log = LocalLog(root / "log", root / "tmp", self.disk, patience)
+        self._holds = holds.Holds(root / "holds")
 
     def _exists(self) -> bool:
         with _Saying("opening the store"):
@@ -246,7 +247,7 @@ class LocalBackend:
 
     def hold(self, seq: int) -> Hold:
         try:
-            return holds.LocalHold(self.root / "holds", seq)
+            return self._holds.take(seq)
         except (Denied, NotFound, StorageFull) as error:
             return holds.ReaderHold(error)
 
@@ -297,6 +298,7 @@ class LocalBackend:
             for fd in self._files.values():
                 os.close(fd)
             self._files.clear()
+        self._holds.close()
 
     # -- inside
 

@@ -25,6 +25,7 @@ from holdfast.store.log.frames import Damage, Frame, Signed
 SEGMENT_LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
 _TICK = 50_000_000  # ns; file systems tell times apart that are further apart than this
+_NOTHING = Tail([])
 _FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
 
 
@@ -56,6 +57,7 @@ class LocalLog:
 
     def __init__(self, folder: Path, tmp: Path, disk: Disk, patience: float = PATIENCE) -> None:
         self._folder = folder
+        self._lock_path = folder / "lock"
         self._tmp = tmp
         self._disk = disk
         self._patience = patience
@@ -71,6 +73,9 @@ class LocalLog:
         segments = [file for file in found if not file.is_snapshot]
         last = max((file.seq for file in segments), default=0)
         self._newest = [file.path for file in segments if file.seq == last]
+        path = self._position.path
+        if path is not None and self._newest == [path]:
+            self._newest = [path]  # what is the same object is soon compared
         return found
 
     def _listed(self) -> Iterator[tuple[LogFile, bool]]:
@@ -221,7 +226,7 @@ class LocalLog:
     def _entries(self, after: int) -> Tail:
         position = self._position
         if position.seq == after and self._is_still():
-            return Tail([])
+            return _NOTHING
         files = self.files()
         known = position.path is not None and any(f.path == position.path for f in files)
         if position.seq == after and (known or position.path is None) and not _was_cut(position):
@@ -395,7 +400,7 @@ class LocalLog:
     def _locked(self, reading: bool = False) -> Iterator[None]:
         """Nobody else appends inside this block, neither another thread nor another process."""
         with self._mutex:
-            path = self._folder / "lock"
+            path = self._lock_path
             flags = os.O_RDONLY if reading and path.exists() else os.O_RDWR | os.O_CREAT
             try:
                 fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)

@@ -45,8 +45,9 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
     def places(self) -> Iterator[tuple[bytes, Location]]:
         at, sizes = self.offset, iter(self.sizes)
-        for i, (stored, plain, codec) in enumerate(zip(sizes, sizes, sizes, strict=True)):
-            yield self.ids[i * ID_SIZE :][:ID_SIZE], Location(self.volume, at, stored, plain, codec)
+        starts = range(0, len(self.ids), ID_SIZE)
+        for i, stored, plain, codec in zip(starts, sizes, sizes, sizes, strict=True):
+            yield self.ids[i : i + ID_SIZE], Location(self.volume, at, stored, plain, codec)
             at += stored
 
 

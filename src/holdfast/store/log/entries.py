@@ -201,9 +201,14 @@ _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 def encode_entry(entry: Entry) -> bytes:
     """The entry's bytes; raises BadInput for what nobody could read back."""
+    return encode_checked(entry)[0]
+
+
+def encode_checked(entry: Entry) -> tuple[bytes, Entry]:
+    """The same, and the entry as whoever reads it will find it."""
     try:
         header = _encoder.encode(entry)
-        decode_entry(header)
+        found = decode_entry(header)
     except (UnicodeError, TypeError, OverflowError, Corrupt) as error:
         raise BadInput(
             f"this cannot be recorded: {error}",
@@ -214,7 +219,7 @@ def encode_entry(entry: Entry) -> bytes:
             f"this cannot be recorded: its description has {len(header)} bytes",
             hint="give long texts as a part, not as a reason or a tag",
         )
-    return header
+    return header, found
 
 
 def decode_entry(header: bytes) -> Entry:

@@ -3,8 +3,6 @@ entry is decoded when somebody wants more than its id and its subject."""
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 
 from holdfast.model import moment
@@ -108,7 +106,7 @@ def id_text(checkpoint: bytes) -> str:
 def id_bytes(text: str) -> bytes | None:
     """The inverse, or None when the text is no id."""
     try:
-        found = uuid.UUID(text)
+        found = bytes.fromhex(text.replace("-", ""))
     except ValueError:
         return None
-    return found.bytes if str(found) == text.lower() else None
+    return found if len(found) == 16 and id_text(found) == text.lower() else None

@@ -8,7 +8,8 @@ where a tree is cut depends on the value alone, never on what is remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from operator import is_
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -67,14 +68,18 @@ class Twig:
         return decode_value(self.raw) if self.copy is None else self.copy()
 
 
+Run: TypeAlias = tuple[list[Twig], bytes]  # members that are one chunk, and its id
+
+
 class Branch(Twig):
     """What stands for a map or a list that is too large for one chunk."""
 
-    __slots__ = ("kind", "members", "runs")
+    __slots__ = ("kind", "members", "runs", "texts")
 
     kind: type
     members: dict[str, Twig] | list[Twig]
-    runs: dict[int, tuple[list[Twig], bytes]]  # by their first member
+    texts: list[object]  # of the members of a list
+    runs: list[Run]
 
     def build(self) -> Value:
         if isinstance(self.members, dict):
@@ -152,7 +157,12 @@ class _Writer:
 
     def _branch(self, key: str | None, value: Value, kind: type, old: Branch | None) -> Twig:
         """A map or a list, member by member."""
-        members, twigs = self._map(value, old) if kind is dict else self._list(value, old)
+        if kind is dict:
+            members: dict[str, Twig] | list[Twig] = self._map(value, old)
+            twigs, same = list(members.values()), 0  # type: ignore[union-attr]  # a dict's
+        else:
+            twigs, same = self._list(value, old)
+            members = twigs
         if old is not None and twigs == _twigs(old) and key == old.key:
             return old
         size = _head_size(len(twigs)) + sum([twig.size for twig in twigs])
@@ -161,23 +171,27 @@ class _Writer:
         branch = Branch()
         branch.text, branch.raw, branch.copy = _NO_VALUE, None, None
         branch.kind, branch.members = kind, members
-        branch.runs, run_ids = self._runs("m" if kind is dict else "l", twigs, old)
+        branch.texts = [] if kind is dict else [twig.text for twig in twigs]
+        branch.runs = self._runs("m" if kind is dict else "l", twigs, old, same)
+        run_ids = [chunk for _, chunk in branch.runs]
         root, joints = self._join("M" if kind is dict else "L", run_ids)
-        chunks = [chunk for twig in twigs for chunk in twig.chunks]
+        chunks = [*chain.from_iterable([twig.chunks for twig in twigs])]
         chunks += run_ids
         chunks += joints
         return _placed(branch, key, Ext(REFERENCE, root), chunks, size, root)
 
-    def _map(
-        self, value: dict[str, Value], old: Branch | None
-    ) -> tuple[dict[str, Twig], list[Twig]]:
+    def _map(self, value: dict[str, Value], old: Branch | None) -> dict[str, Twig]:
         before = old.members if old is not None and isinstance(old.members, dict) else {}
         find, twig = before.get, self.twig
-        members = {key: twig(key, member, find(key)) for key, member in value.items()}
-        return members, list(members.values())
+        return {key: twig(key, member, find(key)) for key, member in value.items()}
 
-    def _list(self, value: list[Value], old: Branch | None) -> tuple[list[Twig], list[Twig]]:
+    def _list(self, value: list[Value], old: Branch | None) -> tuple[list[Twig], int]:
+        """The members, and how many at the beginning are surely what they were."""
         before = old.members if old is not None and isinstance(old.members, list) else []
+        if old is not None and before and all(map(is_, value, old.texts)):
+            # As a list that grows at its end: one step, however long it is.
+            same = min(len(value), len(before))
+            return before[:same] + [self.twig(None, each, None) for each in value[same:]], same
         members: list[Twig] = []
         known: dict[object, Twig] = {}
         for member, last in zip_longest(value, before[: len(value)]):
@@ -190,18 +204,25 @@ class _Writer:
                 known = known or {_sign_of(each): each for each in before}
                 twig = known.get(_sign(member)) or self.twig(None, member, last)
             members.append(twig)
-        return members, members
+        return members, 0
 
-    def _runs(
-        self, kind: str, twigs: list[Twig], old: Branch | None
-    ) -> tuple[dict[int, tuple[list[Twig], bytes]], list[bytes]]:
-        """The members in runs of one chunk each; a run that is as it was keeps its chunk."""
-        known = old.runs if old is not None else {}
-        runs: dict[int, tuple[list[Twig], bytes]] = {}
-        ids: list[bytes] = []
+    def _runs(self, kind: str, twigs: list[Twig], old: Branch | None, same: int) -> list[Run]:
+        """The members in runs of one chunk each; a run that is as it was keeps its chunk. The
+        first `same` members are those of `old`."""
+        before = old.runs if old is not None else []
+        runs: list[Run] = []
+        done = 0
+        # The last one may have ended because the list did.
+        for each in before[:-1]:
+            if done + len(each[0]) > same:
+                break
+            done += len(each[0])
+            runs.append(each)
+        # By the first member's address, which lasts as long as the tree does.
+        known = {id(each[0][0]): each for each in before[len(runs) :]}
         run: list[Twig] = []
         size = 0
-        for twig in [*twigs, None]:
+        for twig in [*twigs[done:], None]:
             if twig is not None:
                 run.append(twig)
                 size += twig.room
@@ -209,15 +230,12 @@ class _Writer:
                     continue
             if not run:
                 break
-            first = id(run[0])
-            found = known.get(first)
+            found = known.get(id(run[0]))
             if found is None or found[0] != run:
                 found = run, self.chunk([kind, _items(kind, run)])
-            # By the first member's address, which lasts as long as the tree does.
-            runs[first] = found
-            ids.append(found[1])
+            runs.append(found)
             run, size = [], 0
-        return runs, ids
+        return runs
 
     def _join(self, kind: str, ids: list[bytes]) -> tuple[bytes, list[bytes]]:
         """One node for many runs, through as many levels as it takes; and the nodes of these."""
