@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import complete_reference, trust_option
 
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint
@@ -14,13 +15,29 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
+@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete_reference)
 @click.option("--deep", is_flag=True, help="Read every byte, not only the descriptions.")
+@click.option(
+    "--drill", is_flag=True, help="Bring checkpoints back in a scratch place, and compare."
+)
+@trust_option
 @click.pass_obj
-def command(invocation: Invocation, deep: bool) -> None:
+def command(
+    invocation: Invocation, ids: tuple[str, ...], deep: bool, drill: bool, trust: bool
+) -> None:
     """Check that the store holds what was written.
 
-    Each problem is told with the checkpoints that it affects; then the exit code is 6.
+    Each problem is told with the checkpoints that it affects; then the exit code is 6. With --drill
+    the checkpoints ID, or the heads of all subjects, are also brought back where they can do no
+    harm: a session in a new worker, which is frozen again and compared.
     """
+    if drill:
+        from holdfast.cli import drills
+
+        drills.run(invocation, ids, trust=trust)
+        return
+    if ids:
+        raise click.UsageError("checkpoints are only named together with --drill")
     from holdfast.cli.progress import bar
     from holdfast.model.errors import Corrupt
     from holdfast.server import shapes

@@ -15,6 +15,7 @@ from holdfast.model.report import Item, Problem, Report, Verification
 from holdfast.view.lineage import Lineage
 
 if TYPE_CHECKING:
+    from holdfast.drill import Drill
     from holdfast.store import SubjectSummary
     from holdfast.store.collect import PruneReport
     from holdfast.store.comparison import Diff
@@ -124,6 +125,18 @@ def verification(value: Verification) -> Shape:
         "checkpoints": value.checkpoints,
         "chunks": value.chunks,
         "bytes_read": value.bytes_read,
+    }
+
+
+def drill(value: Drill) -> Shape:
+    return {
+        "checkpoint": checkpoint(value.checkpoint),
+        "ok": value.ok,
+        "tried": value.tried,
+        "problems": list(value.problems),
+        "notes": list(value.notes),
+        "items": value.items,
+        "seconds": round(value.seconds, 3),
     }
 
 

@@ -1,0 +1,120 @@
+"""Drills on real checkpoints, good and bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run, run  # noqa: F401
+
+from holdfast import Session, StateManager, open_store
+from holdfast.drill import drill
+from holdfast.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return open_store(tmp_path / "store")
+
+
+async def test_a_session_comes_back_the_same(store: Store, tmp_path: Path) -> None:
+    async with Session(name="work", store=store) as session:
+        await session.execute(
+            "import numpy as np\n"
+            "x = np.arange(200_000.0)\n"
+            "view = x[:10]\n"
+            "names = {'a': view, 'b': [1, {2, 3}]}\n"
+            "def f(n): return n + len(names)\n"
+            "import socket; waiting = socket.socket()\n"
+        )
+        made = await session.checkpoint()
+    before = store.count()
+    done = await drill(store, made.checkpoint, folder=tmp_path)
+    assert done.ok
+    assert done.tried
+    assert done.problems == done.notes == ()  # nobody expects the socket back
+    assert done.items == 7
+    assert store.count() == before
+    assert not list(tmp_path.glob("holdfast-drill-*"))
+
+
+async def test_a_state_comes_back_the_same(store: Store) -> None:
+    state = StateManager("plan", store=store)
+    state.set_state("nested", {"deep": [1, (2, 3), {4}]})
+    state.checkpoint()
+    head = store.head("state/plan")
+    assert head is not None
+    done = await drill(store, head)
+    assert (done.ok, done.tried, done.items, done.notes) == (True, True, 1, ())
+
+
+async def test_what_a_session_cannot_be_without_is_noticed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every byte is there, and yet it does not come back: a library is gone."""
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "passing.py").write_text("class Thing:\n    pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    async with Session(name="work", store=store) as session:
+        result = await session.execute("import passing\nthing = passing.Thing()\nx = 1")
+        assert result.error is None
+        made = await session.checkpoint()
+    assert (await drill(store, made.checkpoint)).ok
+    (library / "passing.py").unlink()
+    done = await drill(store, made.checkpoint)
+    assert store.verify(deep=True).ok
+    assert not done.ok
+    assert any("thing" in problem and "passing" in problem for problem in done.problems)
+
+
+def flip(store: Store) -> None:
+    """Change a byte in the middle of the largest file of the store."""
+    root = Path(store.url)
+    largest = max(
+        (*root.glob("packs/*.pack"), *root.glob("log/*.log")), key=lambda p: p.stat().st_size
+    )
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+
+
+async def test_a_planted_corruption_is_found(store: Store, run: Run) -> None:  # noqa: F811
+    async with Session(name="work", store=store) as session:
+        await session.execute("import os\nbig = os.urandom(3_000_000)\nsmall = 1")
+        made = await session.checkpoint()
+    flip(store)
+    again = open_store(store.url)
+    done = await drill(again, made.checkpoint)
+    assert not done.ok
+    assert "damaged" in done.problems[0] or "does not match" in done.problems[0]
+
+
+def test_on_the_command_line(store: Store, run: Run) -> None:  # noqa: F811
+    for name in ("plan", "notes"):
+        state = StateManager(name, store=store)
+        state.set_state("text", "x" * 3_000_000)
+        state.checkpoint()
+    with store.draft("sandbox/s") as draft:
+        draft.put("memory/pages", b"m" * 5000)
+        draft.commit()
+    done = run("verify", "--drill", "--json")
+    assert done.code == 0, done.err
+    assert done.json["ok"]
+    drills = {each["checkpoint"]["subject"]: each for each in done.json["drills"]}
+    assert {name: each["tried"] for name, each in drills.items()} == {
+        "state/plan": True,
+        "state/notes": True,
+        "sandbox/s": False,
+    }
+    named = run("verify", "--drill", "state/plan")
+    assert named.out.startswith("ok: ")
+    assert "of state/plan (1 item came back" in named.out
+    assert run("verify", "state/plan").code == 2
+    flip(store)
+    failed = run("verify", "--drill")
+    assert failed.code == 6
+    assert "failed: " in failed.out
+    assert "problem: " in failed.out
