@@ -1,4 +1,4 @@
-"""Both engines, for real, through the one suite."""
+"""All engines, for real, through the one suite."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox.engines.runc import RuncEngine
 from holdfast.testing.engines import EngineSuite
 
 
@@ -20,3 +21,9 @@ class TestGvisor(EngineSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return GvisorEngine()
+
+
+class TestRunc(EngineSuite):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return RuncEngine()

@@ -142,16 +142,37 @@ async def test_ten_handovers_of_a_counter_on_one_bucket(
             seen += await rest_of(wire)
             seen += await numbers(other, 3)
             other.identity, wire = wire.identity, other
-        counted = "".join(seen).splitlines()
-        if not "".join(seen).endswith("\n"):
-            counted.pop()  # a line that is still being written
-        assert [int(each) for each in counted] == list(range(1, len(counted) + 1))
+        assert counted(seen)
         print("handovers took", ", ".join(f"{each * 1000:.0f} ms" for each in taken))
         await wire.send(action="kill_sandbox")
         await wire.rest()
     finally:
         for starter in starters:
             starter.end()
+
+
+async def test_what_runs_under_runc_goes_on_elsewhere(start: Starter) -> None:
+    servers = [start("--engine", "runc") for _ in range(2)]
+    wire = await created(servers[0], **HANDOFF)
+    await wire.send(language="python", code=COUNTER, process_id="counter")
+    seen = await numbers(wire, 3)
+    for turn in (1, 2, 3):
+        other = attach(servers[turn % 2], wire.identity)
+        await other.__aenter__()
+        assert await other.until("RUNNING") == ARRIVED
+        seen += await rest_of(wire)
+        seen += await numbers(other, 3)
+        other.identity, wire = wire.identity, other
+    assert counted(seen)
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
+
+
+def counted(seen: list[str]) -> bool:
+    """Whether every number is there once, in order; the last line may still be being written."""
+    lines = "".join(seen).splitlines()
+    whole = lines if "".join(seen).endswith("\n") else lines[:-1]
+    return [int(each) for each in whole] == list(range(1, len(whole) + 1))
 
 
 async def numbers(wire: Wire, lines: int) -> list[str]:

@@ -303,10 +303,14 @@ class Agent:
 
     def quiesce(self, epoch: int) -> None:
         """Have nothing under way, say so, and wait: for this host or, restored, for another."""
+        # CRIU looks at us from inside our user namespace, and may not otherwise once we were
+        # restored. Programs still may not: we are another user to them.
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
         self.send(type="quiesced", epoch=epoch)
         while True:
             for header, _ in self.receive():
                 if header["type"] == "resume" and header["epoch"] == epoch:
+                    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
                     if header.get("generation"):
                         write_generation(header["generation"])
                     self.send(type="resumed", epoch=epoch)

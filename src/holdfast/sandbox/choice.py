@@ -14,9 +14,11 @@ from holdfast.sandbox import limits
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox.engines.runc import RuncEngine
 
 ENGINES: dict[str, Callable[[Mapping[str, str]], Engine]] = {
     "gvisor": GvisorEngine,
+    "runc": RuncEngine,
     "process": ProcessEngine,
 }
 

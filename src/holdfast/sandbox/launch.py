@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,8 @@ class Pipes:
     def __init__(self) -> None:
         self.inner_read, self.write = os.pipe()
         self.read, self.inner_write = os.pipe()
+        # What the kernel calls them: the agent's input and its output.
+        self.inodes = (os.fstat(self.inner_read).st_ino, os.fstat(self.inner_write).st_ino)
 
     @property
     def ours(self) -> tuple[int, int]:
@@ -32,11 +36,12 @@ class Pipes:
 
 
 async def start(
-    argv: Sequence[str], pipes: Pipes, log: Path, environ: Mapping[str, str]
+    argv: Sequence[str], pipes: Pipes, log: Path | None, environ: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
-    """Begin a command with the inner ends as its standard streams, and errors in a log."""
+    """Begin a command with the inner ends as its standard streams, and errors in a log, if any:
+    an engine that cannot freeze a file of the host gets none."""
     try:
-        with open(log, "ab", opener=_private) as errors:
+        with open(log or os.devnull, "ab", opener=_private) as errors:
             return await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=pipes.inner_read,
@@ -50,12 +55,13 @@ async def start(
 
 
 async def finished(process: asyncio.subprocess.Process, seconds: float) -> int | None:
-    """The exit code, or None after killing what did not end in time."""
+    """The exit code, or None after killing what did not end in time, with all it started."""
     try:
         async with asyncio.timeout(seconds):
             return await process.wait()
     except TimeoutError:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
         await process.wait()
         return None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.sandbox.contract import Limits
 
 _MOUNT = Path("/sys/fs/cgroup")
-_FAMILY = "holdfast"
+FAMILY = "holdfast"
 _PERIOD = 100_000  # microseconds, of the CPU quota
 
 
@@ -34,13 +34,16 @@ class Groups:
         return ["/bin/sh", "-ec", f'{moves}; exec "$@"', "sh", *argv]
 
     def kill(self) -> None:
-        """Kill whatever is inside."""
+        """Kill whatever is inside; what stands still dies when it is let go."""
         for folder in self.folders[:1]:
             for pid in _members(folder):
                 try:
                     os.kill(pid, 9)
                 except ProcessLookupError:
                     continue
+        for folder in self.folders:
+            if (state := folder / "freezer.state").exists():
+                state.write_text("THAWED")
 
     def remove(self) -> None:
         """Remove the groups; the kernel refuses while something in them is still ending."""
@@ -74,7 +77,7 @@ def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> 
     folders: list[Path] = []
     missing: list[str] = []
     for controller, values in per_controller.items():
-        folder = mount / controller / _FAMILY / name
+        folder = mount / controller / FAMILY / name
         try:
             folder.mkdir(parents=True)
             _write(folder, values)
@@ -86,12 +89,12 @@ def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> 
 
 def left_by(name: str, mount: Path = _MOUNT) -> Groups:
     """The groups of that name that are there, whoever made them."""
-    places = [mount / _FAMILY / name, *mount.glob(f"*/{_FAMILY}/{name}")]
+    places = [mount / FAMILY / name, *mount.glob(f"*/{FAMILY}/{name}")]
     return Groups(tuple(place for place in places if place.is_dir()))
 
 
 def _make_one(mount: Path, name: str, wanted: dict[str, dict[str, str]]) -> Groups:
-    family = mount / _FAMILY
+    family = mount / FAMILY
     folder = family / name
     missing: list[str] = []
     try:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import pytest_asyncio
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, NotFound, Unsupported
 from holdfast.runtime.trial import mounts_below
-from holdfast.sandbox import limits, roots, upper
+from holdfast.sandbox import keeping, limits, roots, upper
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Engine, Limits
@@ -375,6 +376,31 @@ except PermissionError:
             assert told.stdout == f"generation {number}\n"
             shared = await bash(copy, "ls /root")
             assert shared.stdout.split() == ["count", "mine"]
+
+    async def test_a_restored_sandbox_can_be_frozen_again(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        expected, begun = 1, 0
+        for epoch in (1, 2, 3):
+            await body.line.quiesce(epoch)
+            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
+            await body.box.freeze(image)
+            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+            text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
+            numbers = [int(line) for line in text.split()]
+            assert numbers == list(range(expected, expected + len(numbers)))
+            expected += len(numbers)
+            begun, balance = counter.replay.end, counter.balance
+            await body.end()
+            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
+            counter = _adopted(body.line, counter.identity, begun, balance)
+            await body.line.resume(epoch, f"generation {epoch}")
+            await output_after(counter, begun)
 
 
 def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int]) -> Process:

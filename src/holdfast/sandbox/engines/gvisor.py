@@ -21,13 +21,13 @@ from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.engines import bundle
 from holdfast.sandbox.limits import Groups
 
 PLATFORM = "systrap"
 STEP_SECONDS = 60.0
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
 HOST_PROCESSES = 4096
-_CAPABILITIES = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN"]
 
 
 class GvisorEngine:
@@ -66,7 +66,7 @@ class GvisorEngine:
             "platform": PLATFORM,
             "machine": platform.machine(),
             "python": sys.version,  # the agent's memory is in the image
-            "cpu": _cpu_flags(),
+            "cpu": bundle.cpu_flags(),
         }
 
     async def create(self, build: Build) -> GvisorBox:
@@ -83,7 +83,7 @@ class GvisorEngine:
         box = GvisorBox(self, build, groups)
         try:
             box.folder.mkdir()
-            config = json.dumps(bundle_config(build))
+            config = json.dumps(bundle.config(build))
             (box.folder / "config.json").write_text(config, encoding="utf-8")
             words = [*box.runsc, verb, "-detach", *options, "-bundle", str(box.folder), build.name]
             process = await launch.start(groups.wrap(words), box.launched, box.log, self.environ)
@@ -174,51 +174,3 @@ class GvisorBox:
             await self._do(*words)
         except HoldfastError:
             return
-
-
-def bundle_config(build: Build) -> dict[str, object]:
-    """The OCI configuration of a sandbox: an agent that may change users, and little else."""
-    binds = [
-        {
-            "destination": mount.target,
-            "type": "bind",
-            "source": mount.source,
-            "options": ["rbind", "ro", "nosuid", "nodev"],
-        }
-        for mount in build.root.mounts
-    ]
-    sets = ("bounding", "effective", "permitted")
-    return {
-        "ociVersion": "1.0.2",
-        "process": {
-            "terminal": False,
-            "user": {"uid": 0, "gid": 0},
-            "args": list(build.root.agent),
-            "env": ["PATH=/usr/bin:/bin", "PYTHONHOME=/.holdfast/python"]
-            if build.root.name != "default"
-            else ["PATH=/usr/bin:/bin"],
-            "cwd": "/",
-            "noNewPrivileges": True,
-            "capabilities": dict.fromkeys(sets, _CAPABILITIES),
-            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}],
-        },
-        "root": {"path": str(build.volume.merged), "readonly": False},
-        "hostname": "sandbox",
-        "mounts": [
-            {"destination": "/proc", "type": "proc", "source": "proc"},
-            {"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
-            *binds,
-        ],
-        "linux": {
-            "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")]
-        },
-    }
-
-
-def _cpu_flags() -> list[str]:
-    """What the processor can do: a program that saw a feature expects it after a restore."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return sorted(value.split())
-    return []

@@ -1,0 +1,59 @@
+"""The OCI configuration of a sandbox: an agent that may change users, and little else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.sandbox.contract import Build
+
+_CAPABILITIES = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN"]
+NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
+
+Config = dict[str, object]
+
+
+def config(build: Build, *mounts: Config, **linux: object) -> Config:
+    """What every engine that reads OCI bundles is told; `mounts` and `linux` are its own."""
+    binds = [
+        {
+            "destination": mount.target,
+            "type": "bind",
+            "source": mount.source,
+            "options": ["rbind", "ro", "nosuid", "nodev"],
+        }
+        for mount in build.root.mounts
+    ]
+    sets = ("bounding", "effective", "permitted")
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(build.root.agent),
+            "env": ["PATH=/usr/bin:/bin", "PYTHONHOME=/.holdfast/python"]
+            if build.root.name != "default"
+            else ["PATH=/usr/bin:/bin"],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "capabilities": dict.fromkeys(sets, _CAPABILITIES),
+            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}],
+        },
+        "root": {"path": str(build.volume.merged), "readonly": False},
+        "hostname": "sandbox",
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
+            *mounts,
+            *binds,
+        ],
+        "linux": {"namespaces": [{"type": kind} for kind in NAMESPACES], **linux},
+    }
+
+
+def cpu_flags() -> list[str]:
+    """What the processor can do: a program that saw a feature expects it after a restore."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return sorted(value.split())
+    return []
