@@ -216,8 +216,10 @@ class Sandbox:
         rows: int = 24,
         columns: int = 80,
         binary: bool = False,
+        session: bool = False,
     ) -> Process:
-        """Run code in a language, or a program by its arguments; several may run at once."""
+        """Run code in a language, or a program by its arguments; several may run at once. With
+        `session`, python code runs in an interpreter that keeps its variables."""
         self._check_running()
         message: dict[str, object] = {"language": language, "code": code, "cwd": cwd}
         message["argv"] = None if argv is None else list(argv)
@@ -226,6 +228,8 @@ class Sandbox:
             message.update(pty=True, rows=rows, columns=columns)
         if binary:
             message["encoding"] = "base64"
+        if session:
+            message["session"] = True
         message = {name: value for name, value in message.items() if value not in (None, {})}
         if self._foreground is not None:
             identity = uuid.uuid4().hex

@@ -21,6 +21,7 @@ class Execution:
     process: Process
     encoding: Encoding = "text"
     process_id: str | None = None
+    session: bool = False  # whether the session inside is at work for it
     sent: int = 0  # the offset behind what was passed on
     reason: str | None = None  # why a limit ended it
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -70,6 +71,7 @@ class Execution:
             "identity": self.process.identity,
             "encoding": self.encoding,
             "process_id": self.process_id,
+            "session": self.session,
             "sent": self.sent,
             "end": self.process.replay.end,
             "owed": owed,
@@ -95,6 +97,12 @@ class Execution:
             for stream, data in kept["tails"].items():
                 replay.add(stream, base64.b64decode(data))
             process = line.adopt(kept["identity"], replay, (kept["owed"], kept["grant"]))
-            return cls(process, kept["encoding"], kept["process_id"], kept["sent"])
+            return cls(
+                process,
+                kept["encoding"],
+                kept["process_id"],
+                bool(kept.get("session")),
+                kept["sent"],
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(f"a kept execution cannot be read: {error}") from None

@@ -231,6 +231,7 @@ class Fleet:
         self._check_room(count)
         async with sandbox.work:
             self.freezer.check(sandbox, self.engine.capabilities.during_execution)
+            await sandbox.keep_session()
             frozen, _ = await self.freezer.moment(sandbox)
         try:
             origin = await self.freezer.save(sandbox, frozen, f"fork into {count}")
@@ -274,6 +275,7 @@ class Fleet:
                 raise
             old, sandbox.body = sandbox.body, back.body
             sandbox.epoch = back.epoch
+            sandbox.session = back.session
             sandbox.foreground, sandbox.beside = back.foreground, back.beside
             self._watch(sandbox)
             await old.end()

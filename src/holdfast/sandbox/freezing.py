@@ -37,6 +37,7 @@ class Freezer:
         goes on as it was, too."""
         async with sandbox.work:
             self.check(sandbox, during_execution)
+            await sandbox.keep_session()
             frozen, pause = await self.moment(sandbox)
             try:
                 return Captured(await self.save(sandbox, frozen, reason), pause)
@@ -60,7 +61,9 @@ class Freezer:
         return frozen, (time.perf_counter() - began) * 1000
 
     async def save(self, sandbox: LiveSandbox, frozen: Frozen, reason: str) -> Checkpoint:
-        config = keeping.config_of(sandbox.request, sandbox.token, frozen.epoch, frozen.executions)
+        config = keeping.config_of(
+            sandbox.request, sandbox.token, frozen.epoch, frozen.executions, sandbox.session
+        )
         root = sandbox.body.build.root
         try:
             return await asyncio.to_thread(
@@ -82,6 +85,7 @@ class Freezer:
         keeping.check_name(name)
         self.engine.capabilities.need("snapshot", self.engine.name)
         async with sandbox.work:
+            await sandbox.keep_session()
             frozen, _ = await self.moment(sandbox)
             try:
                 return await asyncio.to_thread(

@@ -63,6 +63,7 @@ class Kept:
     executions: Sequence[Mapping[str, Any]]
     environment: Mapping[str, Any]
     memory: tuple[str, ...]
+    session: bool = False  # whether there is a session among its files
 
     def check(self, engine: Engine, root_digest: str) -> None:
         """Raises Unsupported, in words, when this machine cannot bring it back."""
@@ -116,13 +117,18 @@ def fork(store: Store, origin: Checkpoint, identity: str, token: str) -> Checkpo
 
 
 def config_of(
-    request: CreateRequest, token: str, epoch: int, executions: Sequence[Mapping[str, object]]
+    request: CreateRequest,
+    token: str,
+    epoch: int,
+    executions: Sequence[Mapping[str, object]],
+    session: bool = False,
 ) -> dict[str, object]:
     return {
         "request": msgspec.to_builtins(request),
         "token": token,
         "epoch": epoch,
         "processes": [dict(each) for each in executions],
+        "session": session,
     }
 
 
@@ -153,6 +159,7 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
             epoch=int(config["epoch"]),
             executions=list(config["processes"]),
             environment=environment,
+            session=config.get("session") is True,
             memory=tuple(
                 part.name.removeprefix(MEMORY)
                 for part in store.show(checkpoint).parts

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holdfast.model.errors import BadInput
+from holdfast.model.errors import BadInput, Unsupported
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.interpreter import MODULE
 from holdfast.sandbox.line import Start
 from holdfast.sandbox.roots import Root
 
@@ -26,16 +27,18 @@ class Plan:
 def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> Plan:
     """How to run a request. Raises BadInput."""
     script = None
+    if request.session:
+        check_session(request, root)
     if request.argv is not None:
         argv = list(request.argv)
     else:
         code = request.code or ""
-        interpreter = [*root.python] if request.language == "python" else ["bash"]
+        by_text, by_file = interpreters(request, root)
         if len(code.encode("utf-8", "surrogatepass")) > LONGEST_ARGUMENT:
             script = (f"/tmp/.execution-{identity}", code.encode("utf-8", "surrogatepass"))
-            argv = [*interpreter, script[0]]
+            argv = [*by_file, script[0]]
         else:
-            argv = [*interpreter, "-c", code]
+            argv = [*by_text, code]
     texts = [*argv, *request.env, *request.env.values(), request.cwd or ""]
     if any("\0" in text for text in texts) or any("=" in name for name in request.env):
         raise BadInput("code, arguments and environment hold no NUL, and names no `=`")
@@ -46,6 +49,7 @@ def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> 
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **({"TERM": "xterm-256color"} if request.pty else {}),
+        **({"PYTHONPATH": ":".join(root.packages)} if request.session else {}),
         **request.env,
     }
     start = Start(
@@ -57,6 +61,33 @@ def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> 
         limits=ceilings(limits),
     )
     return Plan(start, script)
+
+
+def interpreters(request: ExecuteRequest, root: Root) -> tuple[list[str], list[str]]:
+    """What runs code that is an argument, and what runs code in a file."""
+    if request.session:
+        return [*root.python, "-m", MODULE, "run"], [*root.python, "-m", MODULE, "file"]
+    if request.language == "python":
+        return [*root.python, "-c"], [*root.python]
+    return ["bash", "-c"], ["bash"]
+
+
+def check_session(request: ExecuteRequest, root: Root) -> None:
+    """Raises BadInput or Unsupported for what cannot be run in a session."""
+    if request.language != "python" or request.argv is not None or request.pty:
+        raise BadInput("a session runs code in python, without a terminal")
+    if not root.packages:
+        raise Unsupported(
+            f"sessions need the default root, and this sandbox has {root.name!r}",
+            hint="leave `session` or `image` out",
+        )
+
+
+def session_checkpoint(root: Root, limits: Limits) -> Start:
+    """What freezes the session of a sandbox into the sandbox's own files."""
+    asked = ExecuteRequest(language="python", code="", session=True, stdin=False)
+    planned = plan(asked, root, limits, "").start
+    return replace(planned, argv=[*root.python, "-m", MODULE, "checkpoint"])
 
 
 def ceilings(limits: Limits) -> dict[str, int]:

@@ -55,6 +55,7 @@ class Exits:
             if force and not self._freezer.engine.capabilities.during_execution:
                 await self._kill_executions(sandbox, tell)
             self._freezer.check(sandbox, during_execution or force)
+            await sandbox.keep_session()
             began = time.perf_counter()
             frozen = await sandbox.freeze()
             try:

@@ -29,6 +29,7 @@ from holdfast.store.leases import Lease
 MOST_BESIDE = 32  # processes of a client at once
 MOST_FILE_BYTES = 64 << 20
 DELIVERY_SECONDS = 2.0
+SESSION_SECONDS = 120.0  # for a session inside to be written down
 
 
 class Client(Protocol):
@@ -84,6 +85,7 @@ class LiveSandbox:
         self.work = asyncio.Lock()  # freezing, going back and ending, one at a time
         self.lease: Lease | None = None
         self.ended = False
+        self.session = False  # whether code was run in a session inside
         self.away = False  # frozen: what ran goes on elsewhere, it has not ended
         self.touched = time.monotonic()
 
@@ -105,10 +107,6 @@ class LiveSandbox:
 
     async def execute(self, request: ExecuteRequest) -> Execution:
         """Begin an execution. Raises Conflict while the foreground is taken."""
-        if request.session:
-            raise BadInput(
-                "sessions inside a sandbox are not there yet", hint="leave `session` out"
-            )
         if request.process_id is None:
             if self.foreground is not None and self.foreground.exit is None:
                 raise Conflict(
@@ -122,7 +120,8 @@ class LiveSandbox:
         if planned.script is not None:
             await self.write_file(*planned.script)
         process = await self.body.line.start(planned.start)
-        execution = Execution(process, request.encoding, request.process_id)
+        self.session = self.session or request.session
+        execution = Execution(process, request.encoding, request.process_id, request.session)
         self.adopt(execution)
         return execution
 
@@ -226,6 +225,26 @@ class LiveSandbox:
         return bytes(held["stdout"])
 
     # -- freezing
+
+    async def keep_session(self) -> None:
+        """Let the session inside write itself down, so that it comes back where memory does not.
+        Raises CaptureFailed. One that is busy stays as it was written last."""
+        busy = any(each.session and each.exit is None for each in self.executions)
+        if not self.session or busy:
+            return
+        order = languages.session_checkpoint(self.body.build.root, self.limits)
+        process = await self.body.line.start(order)
+        try:
+            async with asyncio.timeout(SESSION_SECONDS):
+                how = await process.wait()
+        except TimeoutError:
+            process.kill()
+            raise CaptureFailed("the session inside could not be frozen in time") from None
+        if how.code != 0:
+            said = b"".join(piece.data for piece in process.replay.after(0)).decode(
+                "utf-8", "replace"
+            )
+            raise CaptureFailed(f"the session inside could not be frozen: {said.strip()[-300:]}")
 
     async def freeze(self) -> Frozen:
         """Stop everything inside at one moment, with all it takes to go on from there on disk.

@@ -77,6 +77,7 @@ class Reviver:
             root, limits, network=request.network, fill=fill, image=image if exact else None
         )
         sandbox = LiveSandbox(identity, token, request, body, limits, kept.epoch)
+        sandbox.session = kept.session
         try:
             if exact:
                 for each in kept.executions:

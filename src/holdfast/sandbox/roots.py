@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import holdfast
 from holdfast.model.errors import BadInput, Unsupported
 from holdfast.sandbox import agent
 from holdfast.sandbox.agent import USER
@@ -51,6 +52,7 @@ class Root:
     path: str  # PATH inside
     python: tuple[str, ...]  # how `python` code is run
     digest: str
+    packages: tuple[str, ...] = ()  # where a session inside finds us and what we need
 
 
 def default(folder: Path) -> Root:
@@ -74,7 +76,9 @@ def default(folder: Path) -> Root:
         mounts.append(Mount(prefix, prefix))
     tools = _tools(folder)
     mounts.append(Mount(str(tools), TOOLS))
-    _mountpoints(lower, mounts)
+    packages = _packages(tools)
+    mounts += packages
+    _mountpoints(lower, mounts[: -len(packages)])  # those lie below the tools
     python = f"{prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     if not prefix.startswith("/usr"):
@@ -87,6 +91,7 @@ def default(folder: Path) -> Root:
         path=path,
         python=(python,),
         digest=f"host:{sys.version.split()[0]}",
+        packages=tuple(mount.target for mount in packages),
     )
 
 
@@ -131,6 +136,18 @@ def _tools(folder: Path) -> Path:
     tools.mkdir(parents=True, exist_ok=True)
     py_compile.compile(str(agent.__file__), str(tools / "agent.pyc"), doraise=True)
     return tools
+
+
+def _packages(tools: Path) -> list[Mount]:
+    """The folders that hold this package and what it is built on, for sessions inside."""
+    import blake3
+
+    sources = {str(Path(module.__file__ or "").parents[1]) for module in (holdfast, blake3)}
+    mounts = []
+    for number, source in enumerate(sorted(sources)):
+        (tools / "packages" / str(number)).mkdir(parents=True, exist_ok=True)
+        mounts.append(Mount(source, f"{TOOLS}/packages/{number}"))
+    return mounts
 
 
 def _loader() -> str:

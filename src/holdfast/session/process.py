@@ -7,6 +7,7 @@ never unpickled, and a worker that breaks the protocol is ended.
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import signal
@@ -171,6 +172,11 @@ class WorkerProcess:
                 signal.pidfd_send_signal(self._handle.pidfd, number)
             except ProcessLookupError:
                 return  # it has just ended
+            except OSError as error:
+                if error.errno not in (errno.ENOSYS, errno.EBADF):
+                    raise
+                # No pidfd on this kernel; the number is not another's before we have collected it.
+                os.kill(self._handle.pid, number)
 
     def _deliver(self, stream: Stream, text: str) -> None:
         self.deliver(stream, text)

@@ -7,8 +7,10 @@ the warm-up of its template.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +47,28 @@ class Spawned:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
-        self.pidfd = os.pidfd_open(process.pid)
+        self.pidfd = _watch(process.pid)
 
     def when_ended(self, tell: Callable[[int | None], None]) -> None:
         tell(self._process.wait())
+
+
+def _watch(pid: int) -> int:
+    """A descriptor that can be read once a child has ended: its pidfd or, on a kernel without
+    (gVisor's), the end of a pipe."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+    ended, ending = os.pipe()
+
+    def wait() -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # whoever reads it collects the child
+        os.close(ending)
+
+    threading.Thread(target=wait, name="holdfast-worker-end", daemon=True).start()
+    return ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
