@@ -54,8 +54,11 @@ def diff(ledger: Ledger, before: Record, after: Record) -> Diff:
         a, b = old.get(name), new.get(name)
         parts.append(_part_diff(ledger, name, a, b))
         if (a is None or a.split == "structure") and (b is None or b.split == "structure"):
-            left = ABSENT if a is None else read_value(a.root, ledger.library.get)
-            right = ABSENT if b is None else read_value(b.root, ledger.library.get)
+            library = ledger.library
+            left, right = (
+                ABSENT if each is None else read_value(each.root, library.get, library.get_many)
+                for each in (a, b)
+            )
             values += compare_values(name, left, right)
     return Diff(
         before=before.checkpoint(),

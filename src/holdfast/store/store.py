@@ -334,7 +334,7 @@ class Store:
                 raise UsageError(
                     f"part {part!r} is bytes, not a value", hint="use open() or read()"
                 )
-            return read_value(record.root, ledger.library.get_shared)
+            return read_value(record.root, ledger.library.get, ledger.library.get_many)
 
     def map(
         self,

@@ -88,3 +88,46 @@ def test_a_row_that_points_nowhere_is_corrupt(place: Path, noise) -> None:
     ):
         with pytest.raises(Corrupt):
             reader.read(wrong)
+
+
+class Counting(LocalBackend):
+    """Tells how often it was read from."""
+
+    reads = 0
+
+    def read(self, volume: bytes, offset: int, size: int) -> bytes:
+        self.reads += 1
+        return super().read(volume, offset, size)
+
+
+def test_what_lies_together_is_read_together(place: Path, noise) -> None:
+    plains = [noise(3000, i) for i in range(100)] + [b"text " * 500]
+    write(place, *plains)
+    far = noise(400_000)
+    write(place, plains[0], far, b"the end")
+    backend = Counting(place)
+    reader = Library(backend)
+    reader.learn_everything()
+    backend.reads = 0
+    wanted = [chunk_id(plain) for plain in (*plains, b"the end", plains[3])]
+    found = reader.get_many(wanted)
+    assert {bytes(plain) for plain in found.values()} == {*plains, b"the end"}
+    assert list(map(chunk_id, found.values())) == list(found)
+    assert backend.reads <= 4
+    assert reader.get_many(wanted) == found
+    assert backend.reads <= 4, "what was read is kept"
+    assert reader.get_many([]) == {}
+
+
+def test_of_many_a_damaged_one_is_got_elsewhere_or_said(place: Path, noise) -> None:
+    plains = [noise(3000, i) for i in range(5)]
+    wanted = [chunk_id(plain) for plain in plains]
+    first = write(place, *plains)
+    damage(first, 70)
+    with pytest.raises(Corrupt, match="damaged"):
+        library(place).get_many(wanted)
+    write(place, plains[0])
+    assert list(library(place).get_many(wanted).values()) != []
+    assert library(place).get_many(wanted) == dict(zip(wanted, plains, strict=True))
+    with pytest.raises(Corrupt, match="missing"):
+        library(place).get_many([*wanted, bytes(32)])

@@ -245,3 +245,37 @@ def test_a_structure_that_contains_itself_is_corrupt() -> None:
     node = msgspec.msgpack.encode(["L", b"r" * 32])
     with pytest.raises(Corrupt, match="deeper"):
         read_value(b"r" * 32, lambda _: node)
+
+
+def test_what_stands_in_two_places_becomes_two_values() -> None:
+    chunks: dict[bytes, bytes] = {}
+
+    def put(data: bytes) -> bytes:
+        chunks[blake3(data).digest()] = data
+        return blake3(data).digest()
+
+    row = {"pad": "x" * 3000, "n": [1]}
+    root, _ = write_value({"a": [row] * 3, "b": [row] * 3}, put)
+    found = read_value(root, chunks.__getitem__)
+    found["a"][0]["n"].append(2)
+    assert [each["n"] for each in found["a"] + found["b"]] == [[1, 2], *[[1]] * 5]
+
+
+def test_the_nodes_of_a_level_are_asked_for_at_once() -> None:
+    chunks: dict[bytes, bytes] = {}
+
+    def put(data: bytes) -> bytes:
+        chunks[blake3(data).digest()] = data
+        return blake3(data).digest()
+
+    asked: list[int] = []
+
+    def gather(wanted: list[bytes]) -> dict[bytes, bytes]:
+        asked.append(len(wanted))
+        return {each: chunks[each] for each in wanted}
+
+    value = {"rows": [{"n": n, "pad": f"{n}" * 600} for n in range(300)], "long": "y" * 600_000}
+    root, _ = write_value(value, put)
+    assert read_value(root, chunks.__getitem__, gather) == value
+    assert len(asked) <= 8
+    assert sum(asked) == len(chunks)

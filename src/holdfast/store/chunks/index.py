@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -43,12 +43,11 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     ids: bytes
     sizes: Sequence[int]  # of each: stored, plain, codec
 
-    def places(self) -> Iterator[tuple[bytes, Location]]:
-        at, sizes = self.offset, iter(self.sizes)
-        starts = range(0, len(self.ids), ID_SIZE)
-        for i, stored, plain, codec in zip(starts, sizes, sizes, sizes, strict=True):
-            yield self.ids[i : i + ID_SIZE], Location(self.volume, at, stored, plain, codec)
-            at += stored
+    def place(self, number: int) -> Location:
+        """Where the chunk of that number is."""
+        stored, plain, codec = self.sizes[3 * number : 3 * number + 3]
+        at = self.offset + sum(self.sizes[: 3 * number : 3])
+        return Location(self.volume, at, stored, plain, codec)
 
 
 class _Table:
@@ -111,7 +110,9 @@ class Index:
         self._levels: list[_Level] = []
         self._numbers: dict[bytes, int] = {}
         self._tables: list[_Table] = []
-        self._inline: dict[bytes, list[Location]] = {}
+        # Of a chunk in the log: a body and its number there, then the next such pair. Most are
+        # never asked for, so the place itself is made for whoever asks.
+        self._inline: dict[bytes, tuple[Any, ...]] = {}
         self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
 
@@ -126,12 +127,14 @@ class Index:
                 self._inline, self._bodies = {}, []
             self._bodies.append(bodies)
 
-    def _in_log(self) -> dict[bytes, list[Location]]:
+    def _in_log(self) -> dict[bytes, tuple[Any, ...]]:
         """The chunks in the log. A long one is opened to be listed more often than to be read, so
         its bodies are looked into when somebody asks."""
         for body in chain.from_iterable(self._bodies):
-            for chunk, place in body.places():
-                self._inline.setdefault(chunk, []).append(place)
+            ids = body.ids
+            for number in range(len(ids) // ID_SIZE):
+                chunk = ids[number * ID_SIZE : (number + 1) * ID_SIZE]
+                self._inline[chunk] = (*self._inline.get(chunk, ()), body, number)
         self._bodies = []
         return self._inline
 
@@ -177,7 +180,7 @@ class Index:
     def find(self, chunk: bytes) -> list[Location]:
         """Every place where the chunk is said to be."""
         with self._lock:
-            found = list(self._in_log().get(chunk, ()))
+            found = _located(self._in_log().get(chunk, ()))
             if not self._levels:
                 return found
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
@@ -191,7 +194,9 @@ class Index:
         """`find` for many at once, with one search a level."""
         with self._lock:
             inline = self._in_log()
-            found = [list(inline.get(chunk, ())) for chunk in chunks]
+            found = [_located(inline.get(chunk, ())) for chunk in chunks]
+            if not self._levels:
+                return found
             ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
             wanted = ids[:, 0].astype(np.uint64)
             for level in self._levels:
@@ -263,6 +268,10 @@ class Index:
             return [
                 (chunk, place)
                 for chunk, places in self._in_log().items()
-                for place in places
+                for place in _located(places)
                 if place.volume == volume
             ]
+
+
+def _located(pairs: tuple[Any, ...]) -> list[Location]:
+    return [body.place(number) for body, number in zip(pairs[::2], pairs[1::2], strict=True)]

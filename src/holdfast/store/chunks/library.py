@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
+from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, SEALED, Buffer, Location, chunk_id, decode, open_chunk
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import read_table
@@ -18,6 +19,36 @@ if TYPE_CHECKING:
     from holdfast.store.chunks.packs import Rows
 
 _CACHE = 64 * 1024 * 1024
+_GAP = 16 * 1024  # bytes; a read of its own takes about as long
+_SPAN = 1024 * 1024
+
+
+class Span(NamedTuple):
+    """Chunks that lie close together in one volume."""
+
+    volume: bytes
+    start: int
+    end: int
+    chunks: list[tuple[Location, bytes]]
+
+
+def spans_of(placed: Iterable[tuple[Location, bytes]]) -> list[Span]:
+    """The fewest reads that are worth it: gaps are read over where that is quicker."""
+    spans: list[Span] = []
+    for place, chunk in sorted(placed, key=lambda each: (each[0].volume, each[0].offset)):
+        end = place.offset + place.stored
+        last = spans[-1] if spans else None
+        if (
+            last is not None
+            and place.volume == last.volume
+            and place.offset - last.end <= _GAP
+            and end - last.start <= _SPAN
+        ):
+            last.chunks.append((place, chunk))
+            spans[-1] = last._replace(end=max(end, last.end))
+        else:
+            spans.append(Span(place.volume, place.offset, end, [(place, chunk)]))
+    return spans
 
 
 class Library:
@@ -63,14 +94,55 @@ class Library:
                 self._cache.move_to_end(chunk)
                 return found
         plain = self.get(chunk)
+        self._keep({chunk: plain})
+        return plain
+
+    def get_many(self, chunks: Collection[bytes]) -> dict[bytes, Buffer]:
+        """Like `get_shared` for many at once: what lies close together is read together."""
         with self._lock:
-            if chunk not in self._cache:
-                self._cache[chunk] = plain
-                self._cached += len(plain)
+            cached = self._cache
+            found = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
+        missing = [chunk for chunk in dict.fromkeys(chunks) if chunk not in found]
+        placed = zip(missing, self.index.find_many(missing), strict=True) if missing else ()
+        spans = spans_of((places[0], chunk) for chunk, places in placed if places)
+        # Where each answer takes a while, they are waited for together.
+        remote = self.backend.traffic is not None
+        ask = workers.fetching().map if remote and len(spans) > 1 else map
+        fresh: dict[bytes, Buffer] = {}
+        for read in ask(self._read_span, spans):
+            fresh.update(read)
+        for chunk in missing:
+            if chunk not in fresh:
+                fresh[chunk] = self.get(chunk)  # another copy, or says what is wrong
+        self._keep(fresh)
+        return found | fresh
+
+    def _read_span(self, span: Span) -> dict[bytes, Buffer]:
+        """The chunks of a span that are what they should be."""
+        good: dict[bytes, Buffer] = {}
+        try:
+            data = self.backend.read(span.volume, span.start, span.end - span.start)
+        except (Corrupt, NotFound):
+            return good
+        for place, chunk in span.chunks:
+            at = place.offset - span.start
+            try:
+                plain = self.decode(place, data[at : at + place.stored])
+            except Corrupt:
+                continue
+            if chunk_id(plain) == chunk:
+                good[chunk] = plain
+        return good
+
+    def _keep(self, fresh: Mapping[bytes, Buffer]) -> None:
+        with self._lock:
+            for chunk, plain in fresh.items():
+                if chunk not in self._cache:
+                    self._cache[chunk] = plain
+                    self._cached += len(plain)
             while self._cached > _CACHE:
                 _, dropped = self._cache.popitem(last=False)
                 self._cached -= len(dropped)
-        return plain
 
     def rows(self, volume: bytes) -> list[tuple[bytes, Location]]:
         """The chunks of a volume, as far as they can be found."""

@@ -108,7 +108,7 @@ class _ValuePieces:
     """A structure as its plain msgpack encoding."""
 
     def __init__(self, library: Library, part: PartRecord) -> None:
-        self._data = msgspec.msgpack.encode(read_value(part.root, library.get))
+        self._data = msgspec.msgpack.encode(read_value(part.root, library.get, library.get_many))
 
     def __len__(self) -> int:
         return 1 if self._data else 0

@@ -5,7 +5,7 @@ The format is in the spec, section 6; where values are cut is up to the writer (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import msgspec
@@ -17,29 +17,35 @@ from holdfast.store.parts.part import split_ids
 
 # Any: a JSON-like value has no narrower type that mypy can follow through recursion.
 Value = Any
+Node = tuple[str, Value]  # a type and what it says the content is
 GetChunk = Callable[[bytes], Buffer]
+GatherChunks = Callable[[list[bytes]], Mapping[bytes, Buffer]]
 
 REFERENCE, _BIG_INTEGER = 1, 2
 _MAX_DEPTH = 200
+_MAX_NODES = 8 * _MAX_DEPTH  # one below the other
 
 _SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
-def read_value(root: bytes, get: GetChunk) -> Value:
-    """The inverse of `write_value`; raises Corrupt."""
-    return _Reader(get).value(root)
+def read_value(root: bytes, get: GetChunk, gather: GatherChunks | None = None) -> Value:
+    """The inverse of `write_value`; raises Corrupt. `gather` gets many chunks at once."""
+    return _Reader(gather or (lambda chunks: {each: get(each) for each in chunks})).value(root)
 
 
 def named_by(node: Buffer) -> tuple[list[bytes], list[bytes]]:
     """The nodes and the raw pieces that a node refers to, in order; raises Corrupt."""
-    kind, content = _open(node)
+    return _named(*_open(node))
+
+
+def _named(kind: str, content: Value) -> tuple[list[bytes], list[bytes]]:
     if kind in ("M", "L"):
         return split_ids(content), []
     if kind in ("s", "b"):
         return [], split_ids(content)
     if kind in ("m", "l"):
-        return [item.id for item in content if isinstance(item, _Reference)], []
+        return [item.id for item in content if type(item) is _Reference], []
     return [], []
 
 
@@ -103,7 +109,7 @@ def _extension(code: int, data: memoryview) -> object:
 _decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
 
 
-def _open(data: Buffer) -> tuple[str, Value]:
+def _open(data: Buffer) -> Node:
     """A node's type and content, which is what the type says; raises Corrupt."""
     try:
         kind, content = _decode(data)
@@ -126,13 +132,17 @@ def _open(data: Buffer) -> tuple[str, Value]:
 
 
 class _Reader:
-    """Reads nodes without recursion: a value may be nested deeper than Python's stack allows."""
+    """Reads nodes level by level, each level at once, then puts them together without recursion:
+    a value may be nested deeper than Python's stack allows."""
 
-    def __init__(self, get: GetChunk) -> None:
-        self._get = get
+    def __init__(self, gather: GatherChunks) -> None:
+        self._gather = gather
+        self._data: dict[bytes, Buffer] = {}
+        self._nodes: dict[bytes, Node] = {}
 
     def value(self, root: bytes) -> Value:
-        pending = [self._node(root)]
+        self._load(root)
+        pending = [self._node(*self._take(root))]
         result: Value = None
         while pending:
             try:
@@ -141,32 +151,57 @@ class _Reader:
                 result = done.value
                 pending.pop()
                 continue
-            if len(pending) > 8 * _MAX_DEPTH:
+            if len(pending) > _MAX_NODES:
                 raise Corrupt("a structure is nested deeper than any that is written")
-            pending.append(self._node(wanted))
+            pending.append(self._node(*wanted))
             result = None
         return result
 
-    def _node(self, chunk: bytes) -> Generator[bytes, Value, Value]:
-        """Yields the ids of the nodes it needs, is sent their values, and returns its own."""
-        kind, content = _open(self._get(chunk))
+    def _load(self, root: bytes) -> None:
+        """Get everything that the value is made of."""
+        level = [root]
+        pieces: list[bytes] = []
+        for _ in range(_MAX_NODES):
+            if not level:
+                break
+            self._data.update(self._gather(level))
+            below: dict[bytes, None] = {}
+            for chunk in level:
+                node = self._nodes[chunk] = _open(self._data[chunk])
+                named, raw = _named(*node)
+                below.update(dict.fromkeys(named))
+                pieces += raw
+            level = [chunk for chunk in below if chunk not in self._nodes]
+        else:
+            raise Corrupt("a structure is nested deeper than any that is written")
+        if pieces:
+            self._data.update(self._gather(list(dict.fromkeys(pieces))))
+
+    def _take(self, chunk: bytes) -> Node:
+        """A node for this place alone: what stands in two places becomes two values."""
+        node = self._nodes.pop(chunk, None)
+        return _open(self._data[chunk]) if node is None else node
+
+    def _node(self, kind: str, content: Value) -> Generator[Node, Value, Value]:
+        """Yields the nodes it needs, is sent their values, and returns its own."""
         if kind == "v":
             return content
         if kind in ("m", "l"):
             items = content if kind == "l" else content[1::2]
             for at, item in enumerate(items):
-                if isinstance(item, _Reference):
-                    items[at] = yield item.id
+                if type(item) is _Reference:
+                    node = self._take(item.id)
+                    items[at] = node[1] if node[0] == "v" else (yield node)
             return items if kind == "l" else dict(zip(content[::2], items, strict=True))
         if kind in ("M", "L"):
             merged: Value = {} if kind == "M" else []
             for part in split_ids(content):
-                run = yield part
+                run = yield self._take(part)
                 if type(run) is not type(merged):
                     raise Corrupt("the runs of a structure are of different types")
                 merged.update(run) if kind == "M" else merged.extend(run)
             return merged
-        data = b"".join(bytes(self._get(piece)) for piece in split_ids(content))
+        data = b"".join(bytes(self._data[piece]) for piece in split_ids(content))
         try:
             return data if kind == "b" else data.decode()
         except UnicodeDecodeError:
