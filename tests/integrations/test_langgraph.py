@@ -394,7 +394,8 @@ def test_a_graph_that_is_killed_goes_on_where_it_was(tmp_path: Path, rounds: int
         os.kill(process.pid, signal.SIGKILL)
         seen = [int(line) for line in process.communicate()[0].split()]
         with open_store(place) as store:
-            assert store.verify().ok
+            # An entry that was cut off is reported until the next append; nothing depends on it.
+            assert not any(problem.affects for problem in store.verify().problems)
             steps = HoldfastSaver(store).get_tuple(thread()).checkpoint["channel_values"]["steps"]  # type: ignore[union-attr]
         # Every step was done exactly once, and none that was told of is lost but perhaps the last.
         assert steps == list(range(len(steps)))
