@@ -16,6 +16,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.store import references
 from holdfast.store.chunks import workers
 from holdfast.store.composition import Composition, Facts, Piece
 from holdfast.store.ledger import Ledger
@@ -32,6 +33,7 @@ from holdfast.store.parts.part import (
     encode_pieces,
     pieces_root,
 )
+from holdfast.store.parts.patching import PatchWriter, Stretch
 from holdfast.store.parts.recall import Recollection
 from holdfast.store.parts.sources import Source, windows
 from holdfast.store.parts.trees import Twig, write_tree
@@ -112,20 +114,48 @@ class Draft:
             raise
         self._pieces[name] = piece
 
-    def keep(self, name: str) -> None:
-        """Take a part over from the parent without giving its bytes."""
+    def keep(self, name: str, of: str | None = None) -> None:
+        """Take a part over, by default from the parent, without giving its bytes."""
         self._check_open()
-        source = self._parent
+        if name in self._pieces:
+            raise BadInput(f"the draft has a part {name!r} already")
+        source = self._source(name, of)
+        self._keep([self._ledger.part_record(source, name)], source)
+
+    def patch(self, name: str, stretches: Iterable[Stretch], of: str | None = None) -> None:
+        """Take a part of pages over with other bytes in some places: offsets and what is there.
+
+        They are given in order and do not overlap. Only what differs is stored. Raises NotFound,
+        and Corrupt when what is to be changed cannot be read: then the draft is finished.
+        """
+        self._check_open()
+        if name in self._pieces:
+            raise BadInput(f"the draft has a part {name!r} already")
+        before = self._ledger.part_record(self._source(name, of), name)
+        if before.split not in ("pages", "segment"):
+            raise BadInput(f"{name!r} is not made of pages, so it cannot be patched")
+        try:
+            base = PageReader(self._ledger.library, before)
+            writer = PatchWriter(self._sink, self._ledger.library, base, before.split == "segment")
+            root, leaves, used = writer.patch(stretches)
+        except BaseException:
+            self.discard()
+            raise
+        self._pieces[name] = self._mapped(
+            name, before.size, before.split, root, before.skew, leaves, used
+        )
+
+    def _source(self, name: str, of: str | None) -> Record:
+        """The checkpoint to take a part over from."""
+        source = self._parent if of is None else references.resolve(self._ledger.refresh(), of)
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
         if source.foreign:
             raise Denied(
-                f"{name!r} cannot be kept: the parent was signed by a key that is not known here",
+                f"{name!r} cannot be kept: its origin was signed by a key that is not known here",
                 hint="import the key with `holdfast key import`, or give the bytes",
             )
-        if name in self._pieces:
-            raise BadInput(f"the draft has a part {name!r} already")
-        self._keep([self._ledger.part_record(source, name)], source)
+        return source
 
     def keep_from(self, reference: Checkpoint, *, prefix: str = "", under: str = "") -> None:
         """Take parts over from any checkpoint of this store: those whose names begin with `prefix`,

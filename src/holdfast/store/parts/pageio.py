@@ -103,7 +103,7 @@ class PageReader:
 
 
 @dataclass(slots=True)
-class _Block:
+class Examined:
     """What examining one block found out. Neither `data` nor `changed`: it is as before."""
 
     hash: bytes
@@ -132,7 +132,7 @@ class PageWriter:
 
     def write(self, windows: Iterator[Fetch]) -> tuple[int, bytes, list[bytes], set[bytes]]:
         """Returns bytes on the grid, the root, the encoded leaves, and the chunks in use."""
-        running: deque[Future[tuple[list[_Block], int]]] = deque()
+        running: deque[Future[tuple[list[Examined], int]]] = deque()
         total = 0
         block = 0
         index = 0
@@ -146,16 +146,20 @@ class PageWriter:
                 block, total = self._take(running.popleft(), block, total)
         finally:
             wait(running)  # when the source fails, nothing may still be writing
+        return total, *self._finished(block)
+
+    def _finished(self, blocks: int) -> tuple[bytes, list[bytes], set[bytes]]:
+        """The root, the encoded leaves, and the chunks in use, of so many blocks."""
         self._seal_gathered()
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:
-            kept = block - (len(self._tables) - 1) * LEAF_BLOCKS
+            kept = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
             self._tables[-1] = self._tables[-1].resized(kept)
         used = {chunk for table in self._tables for chunk in table.used_ids()}
         self._sink.refer(used, self._library.get)
-        return total, pages_root(self._tables), [table.encode() for table in self._tables], used
+        return pages_root(self._tables), [table.encode() for table in self._tables], used
 
-    def _examine(self, fetch: Fetch, first: int) -> tuple[list[_Block], int]:
+    def _examine(self, fetch: Fetch, first: int) -> tuple[list[Examined], int]:
         # What is stored in order is still needed when the next window is fetched.
         window = np.frombuffer(fetch(not self._aligned), dtype=np.uint8)
         starts = range(0, len(window), BLOCK)
@@ -164,22 +168,22 @@ class PageWriter:
             for i, start in enumerate(starts)
         ], len(window)
 
-    def _examine_block(self, data: Bytes, block: int) -> _Block:
+    def _examine_block(self, data: Bytes, block: int) -> Examined:
         pages = -(-len(data) // PAGE)
         if _is_zero(data):
-            return _Block(ZERO_ID, pages)
+            return Examined(ZERO_ID, pages)
         found = chunk_id(data.data)
         base = self._base if self._base is not None and block < self._base.block_count else None
         if base is not None:
             if base.hash(block) == found:
-                return _Block(found, pages, same=True)
+                return Examined(found, pages, same=True)
             changed = self._changed_pages(base, block, data, pages)
             if changed is not None:
-                return _Block(found, pages, changed=changed, contents=_pages_of(data, changed))
+                return Examined(found, pages, changed=changed, contents=_pages_of(data, changed))
         if self._aligned:
-            return _Block(found, pages, data=data)  # in order, so that neighbours stay neighbours
+            return Examined(found, pages, data=data)  # in order, so that neighbours stay neighbours
         self._sink.put(data.data, chunk=found)
-        return _Block(found, pages, stored=True)
+        return Examined(found, pages, stored=True)
 
     def _changed_pages(
         self, base: PageReader, block: int, data: Bytes, pages: int
@@ -200,24 +204,26 @@ class PageWriter:
         return changed if len(changed) <= PAGES // 2 else None
 
     def _take(
-        self, future: Future[tuple[list[_Block], int]], block: int, total: int
+        self, future: Future[tuple[list[Examined], int]], block: int, total: int
     ) -> tuple[int, int]:
         """Enter a window's blocks into the tables, in order."""
         examined, size = future.result()
         for item in examined:
-            table = self._table(block)
-            at = block % LEAF_BLOCKS
-            if item.hash == ZERO_ID:
-                table.set_zero(at)
-            elif item.changed is not None and item.contents is not None:
-                self._gather(table, at, item.hash, item.changed, item.contents)
-                table.chunk[at, item.pages :] = HOLE
-            elif not item.same:
-                if item.data is not None:
-                    self._sink.put(item.data.data, chunk=item.hash, aligned=True)
-                table.set_whole(at, item.hash, item.pages)
+            self._enter(self._table(block), block % LEAF_BLOCKS, item)
             block += 1
         return block, total + size
+
+    def _enter(self, table: PageTable, at: int, item: Examined) -> None:
+        """What was found out about a block, into its table."""
+        if item.hash == ZERO_ID:
+            table.set_zero(at)
+        elif item.changed is not None and item.contents is not None:
+            self._gather(table, at, item.hash, item.changed, item.contents)
+            table.chunk[at, item.pages :] = HOLE
+        elif not item.same:
+            if item.data is not None:
+                self._sink.put(item.data.data, chunk=item.hash, aligned=True)
+            table.set_whole(at, item.hash, item.pages)
 
     def _table(self, block: int) -> PageTable:
         leaf = block // LEAF_BLOCKS

@@ -6,14 +6,22 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, NamedTuple, Protocol, cast
 
 from holdfast.model.errors import BadInput, from_os_error
 from holdfast.store.arrays import np
 
-Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes]
+
+class Span(NamedTuple):
+    """So many bytes that can be read anywhere, by several threads at once."""
+
+    size: int
+    fetch: Callable[[int, int], bytes | bytearray | memoryview]  # an offset and a length
+
+
+Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes] | Span
 
 WINDOW = 1024 * 1024
 _DOING = "reading what is to be saved"
@@ -39,6 +47,8 @@ def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch
     """
     if isinstance(source, Path):
         yield from _path_windows(source, skew, size)
+    elif isinstance(source, Span):
+        yield from _span_windows(source, skew, size)
     elif (view := _memory(source)) is not None:
         yield from _memory_windows(view, skew, size)
     elif hasattr(source, "read"):
@@ -88,6 +98,20 @@ def _memory_windows(view: memoryview, skew: int, size: int) -> Iterator[Fetch]:
             yield _Given(memoryview(bytes(skew) + bytes(view[: size - skew])))
         else:
             yield _Given(view[start - skew : start - skew + size])
+
+
+def _span_windows(span: Span, skew: int, size: int) -> Iterator[Fetch]:
+    def window(start: int, length: int) -> Fetch:
+        def fetch(transient: bool = False) -> memoryview:
+            lead = max(0, skew - start)
+            found = span.fetch(start + lead - skew, length - lead)
+            return memoryview(bytes(lead) + bytes(found)) if lead else memoryview(found)
+
+        return fetch
+
+    total = span.size + skew
+    for start in range(0, total, size):
+        yield window(start, min(size, total - start))
 
 
 def _path_windows(path: Path, skew: int, size: int) -> Iterator[Fetch]:
