@@ -17,7 +17,7 @@ from holdfast.session.worker import interrupts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.memory import Limited
+from holdfast.session.worker.memory.limited import Limited
 
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
 
