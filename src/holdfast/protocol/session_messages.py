@@ -102,6 +102,8 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     max_checkpoint_bytes: int | None = None
     beside: bool = False
     timeout: float | None = None
+    base: int = 0  # the request that gave the memory of the host's last checkpoint; 0: none
+    reads: bool = False  # whether the host can read the memory of a copy of the worker
 
 
 class CapturingMessage(Message, frozen=True, kw_only=True):
@@ -119,6 +121,22 @@ class PartMessage(Message, frozen=True, kw_only=True):
     name: str
     data: bytes
     last: bool = True
+
+
+class MemoryMessage(Message, frozen=True, kw_only=True):
+    """Stretches of a buffer: offsets and lengths. With a base, the rest is as it was there.
+
+    Their bytes follow one another in `data`, or lie in the copy's memory: the buffer at `address`.
+    """
+
+    request_id: int
+    name: str
+    size: int
+    skew: int = 0
+    base: int = 0
+    stretches: tuple[tuple[int, int], ...] = ()
+    address: int = 0
+    data: bytes = b""
 
 
 class CheckpointCreatedMessage(Message, frozen=True, kw_only=True):
@@ -244,6 +262,7 @@ WorkerMessage = (
     | InputMessage
     | ResultMessage
     | PartMessage
+    | MemoryMessage
     | CheckpointCreatedMessage
     | RestoredMessage
     | CompletedMessage

@@ -18,9 +18,11 @@ from holdfast.protocol.session_messages import (
     CapturingMessage,
     CheckpointCreatedMessage,
     ErrorMessage,
+    MemoryMessage,
     PartMessage,
     decode_worker,
 )
+from holdfast.session.memory import Distant, Memories
 from holdfast.session.work import Captured
 
 _READ = 1 << 20
@@ -41,10 +43,14 @@ class Arriving:
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._parts: dict[str, bytearray] = {}
+        self._memory = Memories()
+        # Only of a process that is what it says to be.
+        self._distant = Distant(begun.pid) if self._copy >= 0 else None
 
     def all(self) -> Captured:
-        """Wait for all of it. Raises CaptureFailed."""
+        """Wait for all of it. Raises CaptureFailed. The copy lives until it is released."""
         decoder = FrameDecoder()
+        complete = False
         try:
             while True:
                 data = self._read()
@@ -53,12 +59,13 @@ class Arriving:
                 for payload in decoder.feed(data):
                     created = self._take(payload)
                     if created is not None:
-                        self._spare()
+                        complete = True
                         return created
         except Corrupt as error:
             raise CaptureFailed(f"the copy of the worker broke the protocol: {error}") from None
         finally:
-            self.close()
+            if not complete:
+                self.close()
 
     @property
     def open(self) -> bool:
@@ -85,13 +92,6 @@ class Arriving:
                 os.close(self._copy)
                 self._copy = -1
 
-    def _spare(self) -> None:
-        """The copy has sent everything; what it still does is for the worker."""
-        with self._lock:
-            if self._copy >= 0:
-                os.close(self._copy)
-                self._copy = -1
-
     def _take(self, payload: bytes) -> Captured | None:
         match decode_worker(payload):
             case PartMessage() as part:
@@ -101,7 +101,10 @@ class Arriving:
                 raise CaptureFailed(why, hint=error.hint or None)
             case CheckpointCreatedMessage() as created:
                 made = msgspec.structs.replace(created, pause_ms=self._begun.pause_ms)
-                return Captured({name: bytes(data) for name, data in self._parts.items()}, made)
+                parts = {name: bytes(data) for name, data in self._parts.items()}
+                return Captured(parts, self._memory, made, self.close)
+            case MemoryMessage() as told:
+                self._memory.take(told, self._distant)
         return None
 
     def _read(self) -> bytes:

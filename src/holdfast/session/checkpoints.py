@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -19,6 +19,7 @@ from holdfast.model.report import Item, Report
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
+from holdfast.session.memory import Memory
 from holdfast.session.work import Captured
 
 if TYPE_CHECKING:
@@ -138,13 +139,15 @@ def write(
     new: bool = False,
     aside: bool = False,
     lease: Lease | None = None,
+    bases: Mapping[int, str] | None = None,
 ) -> SessionCheckpoint:
-    """Commit a capture on top of the first of `parents` that is there.
+    """Commit a capture on top of the first of `parents` that is there; `bases` are checkpoints
+    that have the memory which it did not bring, by the requests that it knows them by.
 
     Raises Corrupt when the worker's parts are not what they should be, LeaseLost, and with `new`
     Conflict when the subject is taken.
     """
-    parts, created = captured
+    parts, created = captured.parts, captured.created
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
@@ -158,23 +161,37 @@ def write(
                 value = layout.encode(layout.decode(data, kind))  # by schema, then as plain data
                 draft.put(name, msgspec.msgpack.decode(value), split="structure")
                 continue
-            if _MEMORY.fullmatch(name):
-                draft.put(name, data, split="segment")
-                continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
             split: Split = "whole" if name == layout.SMALL_PART else "content"
             draft.put(name, data, split=split)
+        for name, memory in captured.memory.items():
+            _put_memory(draft, name, memory, bases or {})
         checkpoint = draft.commit()
     return SessionCheckpoint(
         checkpoint=checkpoint,
-        size_bytes=sum(map(len, parts.values())),
+        size_bytes=captured.size,
         serialization_method=created.serialization_method,
         report=report_of(created.items),
         pause_ms=created.pause_ms,
         environment=layout.decode(parts["environment"], layout.Environment),
         saved_to_disk=on_disk,
     )
+
+
+def _put_memory(draft: Draft, name: str, memory: Memory, bases: Mapping[int, str]) -> None:
+    if not _MEMORY.fullmatch(name):
+        raise Corrupt(f"the worker sent memory that a session does not have: {name!r}")
+    if not memory.base:
+        draft.put(name, memory.whole(), split="segment", skew=memory.skew)
+        return
+    base = bases.get(memory.base)
+    if base is None:
+        raise Corrupt("the worker refers to a checkpoint that it was not told of")
+    if memory.stretches:
+        draft.patch(name, memory.stretches, of=base)
+    else:
+        draft.keep(name, of=base)
 
 
 def _on_top_of(parents: Sequence[str | None], begin: Callable[[str | None], Draft]) -> Draft:

@@ -31,6 +31,7 @@ from holdfast.session import checks, work
 from holdfast.session.arriving import Arriving
 from holdfast.session.execution import Execution
 from holdfast.session.limits import CpuWatch, Limits
+from holdfast.session.memory import can_read
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Prompt, Result
@@ -297,6 +298,7 @@ class Driver:
         save_to_disk: bool,
         max_item_bytes: int | None,
         max_checkpoint_bytes: int | None,
+        base: int = 0,
         timeout: float | None = WORK_TIMEOUT,
     ) -> Captured | Arriving:
         """The parts of a checkpoint, or what brings them. Raises CaptureFailed."""
@@ -310,6 +312,8 @@ class Driver:
             max_checkpoint_bytes=max_checkpoint_bytes,
             beside=True,
             timeout=timeout,
+            base=base,
+            reads=can_read(worker.pid),
         )
         conversation = work.capture(worker, message)
         made = await self._within(worker, message.request_id, "capture", timeout, conversation)

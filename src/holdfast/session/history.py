@@ -23,6 +23,7 @@ from holdfast.store.leases import Lease, OnLost
 
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
 _MAKE_WAY = 1.0  # seconds for an owner that is going
+_BASES = 4  # more than can be on their way
 _TIDY_EVERY = 10  # commits; retention also gives back space, which takes a moment
 
 
@@ -50,6 +51,10 @@ class History:
         self._keep = keep
         self._untidy = 0  # commits since retention was applied
         self._lease: Lease | None = None
+        # Checkpoints by the requests that a worker knows them by, and the newest of these: captures
+        # bring only the memory that changed since. One on its way may still mean an older one.
+        self._bases: dict[int, str] = {}
+        self._base = 0
         self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
     @property
@@ -83,8 +88,18 @@ class History:
     ) -> SessionCheckpoint:
         """Commit a capture; a small one stays in memory when it was not to go to disk."""
         captured = captured.all()
-        # Counted here: what a worker says about itself is not relied upon.
-        on_disk = save_to_disk or sum(map(len, captured.parts.values())) > IN_MEMORY
+        try:
+            return self._save(captured, reason, stage, save_to_disk)
+        except BaseException:
+            self._base = 0  # whatever was wrong with it: the next one brings everything
+            raise
+        finally:
+            captured.release()
+
+    def _save(
+        self, captured: Captured, reason: str, stage: str | None, save_to_disk: bool
+    ) -> SessionCheckpoint:
+        on_disk = save_to_disk or captured.size > IN_MEMORY
         if on_disk:
             self.own()  # a session whose name is its own owns nothing before it has anything
         made = checkpoints.write(
@@ -96,9 +111,11 @@ class History:
             stage=stage,
             on_disk=on_disk,
             lease=self._lease if on_disk else None,
+            bases=self._bases,
         )
         if on_disk:
             self.line.at = made.checkpoint
+            self._know(captured.created.request_id, made.checkpoint)
         self._untidy += 1
         if self._untidy >= _TIDY_EVERY:
             self.tidy()
@@ -107,16 +124,20 @@ class History:
     def save_as(self, other: Subject, captured: Captured | Arriving, reason: str) -> Checkpoint:
         """Commit a capture as the first checkpoint of another session. Raises Conflict."""
         captured = captured.all()
-        made = checkpoints.write(
-            self.store,
-            other,
-            captured,
-            parents=self.line.parents(),
-            reason=reason,
-            stage=None,
-            on_disk=True,
-            new=True,
-        )
+        try:
+            made = checkpoints.write(
+                self.store,
+                other,
+                captured,
+                parents=self.line.parents(),
+                reason=reason,
+                stage=None,
+                on_disk=True,
+                new=True,
+                bases=self._bases,
+            )
+        finally:
+            captured.release()
         return made.checkpoint
 
     def save_aside(
@@ -124,23 +145,44 @@ class History:
     ) -> Checkpoint:
         """Commit a capture; neither the head nor this session's line comes to it by itself."""
         self.own()
-        made = checkpoints.write(
-            self.store,
-            self._subject,
-            captured.all(),
-            parents=self.line.parents(),
-            reason=reason,
-            stage=stage,
-            on_disk=True,
-            aside=True,
-            lease=self._lease,
-        )
+        captured = captured.all()
+        try:
+            made = checkpoints.write(
+                self.store,
+                self._subject,
+                captured,
+                parents=self.line.parents(),
+                reason=reason,
+                stage=stage,
+                on_disk=True,
+                aside=True,
+                lease=self._lease,
+                bases=self._bases,
+            )
+        finally:
+            captured.release()
         return made.checkpoint
 
     @property
     def lease(self) -> Lease | None:
         """The right to advance the subject, when it is ours."""
         return self._lease
+
+    def base(self) -> int:
+        """The request whose checkpoint the next capture may refer to; 0 when it must not."""
+        if self._base:
+            try:
+                self.store.resolve(self._bases[self._base])
+            except NotFound:  # it was deleted since
+                self._base = 0
+        return self._base
+
+    def _know(self, request: int, checkpoint: Checkpoint) -> None:
+        """A worker has this checkpoint's memory since that request."""
+        while len(self._bases) >= _BASES:
+            del self._bases[min(self._bases)]
+        self._bases[request] = checkpoint.id
+        self._base = request
 
     def tidy(self) -> None:
         """Apply retention to what was made since the last time: the session's, if it has one.

@@ -134,7 +134,8 @@ class Keeper:
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
     ) -> Captured | Arriving:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
-        return await self._driver.capture(reason, stage, save_to_disk, item, most, timeout)
+        base = await asyncio.to_thread(self._history.base) if save_to_disk else 0
+        return await self._driver.capture(reason, stage, save_to_disk, item, most, base, timeout)
 
     # -- by itself -----------------------------------------------------------------------
 

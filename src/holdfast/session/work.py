@@ -7,10 +7,10 @@ come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from holdfast.model.errors import CaptureFailed, HoldfastError
+from holdfast.model.errors import CaptureFailed, Corrupt, HoldfastError
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
     CapturingMessage,
@@ -19,11 +19,13 @@ from holdfast.protocol.session_messages import (
     CompleteMessage,
     ErrorMessage,
     InspectMessage,
+    MemoryMessage,
     PartMessage,
     RestoredMessage,
     RestoreMessage,
     WorkerMessage,
 )
+from holdfast.session.memory import Memories
 from holdfast.session.process import WorkerProcess
 
 _T = TypeVar("_T")
@@ -35,11 +37,18 @@ class Captured(NamedTuple):
     """A capture as the worker sent it."""
 
     parts: dict[str, bytes]
+    memory: Memories
     created: CheckpointCreatedMessage
+    release: Callable[[], None] = lambda: None  # when its memory has been read
 
     def all(self) -> Captured:
         """It is all there."""
         return self
+
+    @property
+    def size(self) -> int:
+        """Counted here: what a worker says about itself is not relied upon."""
+        return sum(map(len, self.parts.values())) + self.memory.size
 
 
 class Work:
@@ -101,6 +110,7 @@ async def capture(
     """
     worker.send(asked)
     parts: dict[str, bytearray] = {}
+    memory = Memories()
     while True:
         message = await _reply(worker, asked.request_id, CaptureFailed)
         if message is None:
@@ -109,8 +119,13 @@ async def capture(
             return message
         if isinstance(message, PartMessage):
             parts.setdefault(message.name, bytearray()).extend(message.data)
+        elif isinstance(message, MemoryMessage):
+            try:
+                memory.take(message)
+            except Corrupt as error:
+                raise CaptureFailed(f"the worker broke the protocol: {error}") from None
         elif isinstance(message, CheckpointCreatedMessage):
-            return Captured({name: bytes(data) for name, data in parts.items()}, message)
+            return Captured({name: bytes(data) for name, data in parts.items()}, memory, message)
 
 
 async def restore(

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from holdfast.session import layout
 from holdfast.session.layout import NAME, SEGMENT
-from holdfast.session.worker import units
-from holdfast.session.worker.codes import Place
+from holdfast.session.worker.codes import Place as Source
+from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.units import Taken, Unit
 
 
@@ -24,8 +24,8 @@ class Account(NamedTuple):
 def accounts(
     taken: list[Taken],
     apart: Mapping[str, str],
-    redacted: Mapping[Place, str],
-    buffers: Mapping[str, object],
+    redacted: Mapping[Source, str],
+    places: Mapping[str, Place],
 ) -> list[Account]:
     """An account of each unit but segments, which belong to their containers.
 
@@ -42,12 +42,14 @@ def accounts(
         elif each.unit.kind != SEGMENT:
             whole = [each, *_within(each, pieces)]
             outcome, reasons = _judged(whole, apart.get(each.unit.member, ""), redacted)
-            size = sum(len(part.data) for part in whole) + _beside(whole, buffers)
+            size = sum(len(part.data) for part in whole) + _beside(whole, places)
             found.append(Account(each.unit, outcome, reasons, size))
     return found
 
 
-def _judged(whole: list[Taken], first: str, redacted: Mapping[Place, str]) -> tuple[str, list[str]]:
+def _judged(
+    whole: list[Taken], first: str, redacted: Mapping[Source, str]
+) -> tuple[str, list[str]]:
     # Pickled by itself, each member shows what is its own and not its neighbour's.
     reasons = [first]
     holes: dict[str, None] = {}
@@ -66,10 +68,10 @@ def _judged(whole: list[Taken], first: str, redacted: Mapping[Place, str]) -> tu
     return "placeholder" if holes else "rebuilt" if reasons else "exact", reasons
 
 
-def _beside(whole: list[Taken], buffers: Mapping[str, object]) -> int:
+def _beside(whole: list[Taken], places: Mapping[str, Place]) -> int:
     """Bytes of the memory that a variable keeps beside its records."""
     labels = {label for part in whole for label in part.found.used}
-    return sum(units.memory(buffers[label]).nbytes for label in labels if label in buffers)
+    return sum(places[label][1] for label in labels if label in places)
 
 
 def _within(whole: Taken, pieces: Mapping[str, list[Taken]]) -> list[Taken]:

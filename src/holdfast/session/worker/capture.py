@@ -25,6 +25,8 @@ from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.plain import containers
@@ -43,9 +45,28 @@ _LOST = "its source is kept, but could not be executed"
 class Captured(NamedTuple):
     """A capture, ready to be handed to the host."""
 
-    parts: dict[str, bytes | memoryview]
+    parts: dict[str, bytes]
+    memory: dict[str, Image]
     items: tuple[ItemReport, ...]
     serialization_method: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that it holds."""
+        whole = sum(image.view.nbytes for image in self.memory.values())
+        return sum(map(len, self.parts.values())) + whole
+
+    @property
+    def needed(self) -> int:
+        """Bytes of memory that the host does not have yet."""
+        return sum(image.needed for image in self.memory.values())
+
+    def places(self) -> list[tuple[int, int, str]]:
+        """Address, size and label of its memory."""
+        return [
+            (image.address, image.view.nbytes, name.removeprefix(layout.BUFFERS))
+            for name, image in self.memory.items()
+        ]
 
 
 class Capture:
@@ -60,6 +81,7 @@ class Capture:
         limit: int | None = None,
         labels: Labels | None = None,
         most: int | None = None,
+        tracker: Tracker | None = None,
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge."""
         budget.check_ahead(namespace, most, limit)
@@ -78,6 +100,7 @@ class Capture:
             kept,
             limit,
             known=secret_texts(namespace),
+            tracker=tracker or Tracker.off(),
         )
         self._kept = Kept(cells)
         self._large: dict[int, str] = {}  # large containers by id, and their labels
@@ -110,19 +133,18 @@ class Capture:
         order = {name: index for index, name in enumerate(self._namespace)}
         items = tuple(sorted(self._items.all(), key=lambda item: order.get(item.name, len(order))))
         environment = msgspec.structs.replace(environment, serialization_method=method)
-        parts: dict[str, bytes | memoryview] = {
+        parts: dict[str, bytes] = {
             "environment": layout.encode(environment),
             "sources": layout.encode(sources),
             "report": layout.encode(layout.ReportPart(items=items)),
             **units.parts(self._records),
         }
         used = {label for record in self._records for label in record.uses}
-        for label, owner in self._around.buffers.items():
-            if label in used:
-                parts[layout.BUFFERS + label] = units.memory(owner)
-        sizes = {item.name: item.size_bytes for item in items}
-        budget.check(sum(map(len, parts.values())), sizes, self._most)
-        return Captured(parts, items, method)
+        labels = [label for label in self._around.buffers if label in used]
+        memory = {layout.BUFFERS + label: self._around.image(label) for label in labels}
+        captured = Captured(parts, memory, items, method)
+        budget.check(captured.size, {item.name: item.size_bytes for item in items}, self._most)
+        return captured
 
     def _capture(self) -> None:
         for skipped in self._found.skipped:
@@ -279,7 +301,7 @@ class Capture:
         self._tiers.add("cloudpickle")
         places = {place for each in taken for place in each.found.places}
         redacted = {place: self._kept.place(place) for place in sorted(places)}
-        for unit, outcome, reasons, size in accounts(taken, apart, redacted, self._around.buffers):
+        for unit, outcome, reasons, size in accounts(taken, apart, redacted, self._around.places):
             if unit.kind == DEFINITION:
                 self._found.notes.setdefault(unit.name, []).extend(reasons)
             elif unit.kind == NAME:

@@ -6,7 +6,7 @@ import select
 import socket
 from collections import deque
 
-from holdfast.protocol.frames import FrameDecoder, pieces
+from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import (
     HostMessage,
     Message,
@@ -48,11 +48,6 @@ class Channel:
             data = frame(message)
             sent = 0 if file is None else socket.send_fds(self._control, [data], [file])
             self._control.sendall(data[sent:])
-
-    def send_part(self, request_id: int, name: str, data: bytes | memoryview) -> None:
-        """Write a part of a checkpoint, in pieces."""
-        for piece, last in pieces(data):
-            self.send(PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last))
 
     def receive_parts(self, count: int) -> dict[str, bytes] | None:
         """Read so many whole parts, or None when the host is gone."""

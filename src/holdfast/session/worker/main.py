@@ -9,13 +9,12 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from holdfast.protocol.session_messages import (
     CapturingMessage,
-    CheckpointCreatedMessage,
     CheckpointMessage,
     CompletedMessage,
     CompleteMessage,
@@ -28,18 +27,16 @@ from holdfast.protocol.session_messages import (
     RestoreMessage,
     ShutdownMessage,
 )
-from holdfast.session import layout
 from holdfast.session.worker import budget
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory import survey
+from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.runner import describe, flush
-from holdfast.session.worker.snapshot import Snapshots
+from holdfast.session.worker.snapshot import MUCH, Snapshots, messages
 from holdfast.session.worker.workspace import Workspace
-
-if TYPE_CHECKING:
-    from holdfast.session.worker.capture import Capture
 
 _PR_SET_PDEATHSIG = 1
 
@@ -56,7 +53,8 @@ class Worker:
         self._channel = Channel(control, self._interrupts)
         self._console = Console(self._channel)
         self._labels = Labels()
-        self._snapshots = Snapshots(self._labels)
+        self._tracker = Tracker()
+        self._snapshots = Snapshots(self._labels, self._tracker)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -98,8 +96,13 @@ class Worker:
     def _checkpoint(self, message: CheckpointMessage) -> None:
         from holdfast.session.worker.capture import Capture  # with cloudpickle: 10 ms
 
+        begin = self._snapshots.begin
         started = time.perf_counter()
-        beside = message.beside and self._snapshots.wanted()
+        self._snapshots.learn()
+        self._tracker.begin(message.request_id, message.base)
+        places = survey.places(self._namespace)
+        self._tracker.watch(places)
+        beside = message.beside and self._snapshots.wanted(sum(size for _, size in places))
         try:
             with self._interrupts.working(message.request_id):
                 capture = Capture(
@@ -110,6 +113,7 @@ class Worker:
                     message.max_item_bytes,
                     self._labels,
                     message.max_checkpoint_bytes,
+                    self._tracker,
                 )
                 environment = self._workspace.environment()
                 if not beside:
@@ -119,32 +123,21 @@ class Worker:
             return
         self._end_if_forked()
         if beside:
-            self._capture_beside(capture, environment, message, started)
+            self._leave(message, started, lambda: begin(capture, environment, message))
             return
-        pause = time.perf_counter() - started
-        self._snapshots.took(pause)
-        for name, data in captured.parts.items():
-            self._channel.send_part(message.request_id, name, data)
-        self._channel.send(
-            CheckpointCreatedMessage(
-                request_id=message.request_id,
-                size_bytes=sum(map(len, captured.parts.values())),
-                serialization_method=captured.serialization_method,
-                items=captured.items,
-                pause_ms=pause * 1000,
-            )
-        )
+        self._snapshots.took(time.perf_counter() - started)
+        self._tracker.captured(message.request_id, captured.places())
+        if message.beside and captured.needed > MUCH and self._snapshots.possible():
+            hand_over = self._snapshots.hand_over
+            self._leave(message, started, lambda: hand_over(captured, message))
+            return
+        for each in messages(captured, message.request_id, started=started):
+            self._channel.send(each)
 
-    def _capture_beside(
-        self,
-        capture: Capture,
-        environment: layout.Environment,
-        message: CheckpointMessage,
-        started: float,
-    ) -> None:
-        """Leave the capture to a copy of this process, and go on."""
+    def _leave(self, message: CheckpointMessage, started: float, copy: Callable[[], int]) -> None:
+        """Leave the work to a copy of this process, and go on."""
         try:
-            read = self._snapshots.begin(capture, environment, message)
+            read = copy()
         except OSError as error:  # no memory or no process for a copy
             self._fail(message.request_id, error)
             return

@@ -17,8 +17,7 @@ from types import CodeType
 
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.reasons import reason_of
-from holdfast.session.worker.surroundings import Surroundings
-from holdfast.session.worker.units import memory
+from holdfast.session.worker.surroundings import Surroundings, memory
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 DEADLINE = 20.0

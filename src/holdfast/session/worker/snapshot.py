@@ -10,10 +10,12 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import select
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,13 +33,15 @@ from holdfast.protocol.session_messages import (
 from holdfast.session import layout
 from holdfast.session.worker import budget
 from holdfast.session.worker.labels import Labels, LabelState
+from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
 
 if TYPE_CHECKING:  # with cloudpickle: 10 ms
-    from holdfast.session.worker.capture import Capture
+    from holdfast.session.worker.capture import Capture, Captured
 
 LONG = 0.05  # seconds: a shorter capture is not worth a copy
-LARGE = 128 << 20  # bytes of memory: the first capture of such a process is made in a copy
+LARGE = 128 << 20  # bytes of objects: the first capture of such a process is made in a copy
+MUCH = 16 << 20  # bytes: so much memory is handed over by a copy, while the session goes on
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
@@ -46,15 +50,18 @@ _GRACE = 5.0  # seconds
 class _Learnt(msgspec.Struct, array_like=True):
     """What a copy tells the session afterwards."""
 
+    request_id: int
     seconds: float
     labels: LabelState
+    places: list[tuple[int, int, str]]  # of the memory that it handed over
 
 
 class Snapshots:
     """Decides where a capture happens, and knows what the last one was like."""
 
-    def __init__(self, labels: Labels) -> None:
+    def __init__(self, labels: Labels, tracker: Tracker) -> None:
         self._labels = labels
+        self._tracker = tracker
         self._seconds: float | None = None  # that the last capture took
         self._children: list[int] = []
         self._notes = -1  # the file where the last copy leaves what it learnt
@@ -63,12 +70,24 @@ class Snapshots:
         """The last capture was made in place."""
         self._seconds = seconds
 
-    def wanted(self) -> bool:
-        """Whether the next capture should happen in a copy."""
-        self._learn()
+    def learn(self) -> None:
+        """Take what the last copy left, if it has come so far."""
+        learnt = self._left()
+        if learnt is not None:
+            self._forget()
+            self._seconds = learnt.seconds
+            self._labels.take(learnt.labels)
+            self._tracker.captured(learnt.request_id, learnt.places)
+
+    def wanted(self, arrays: int) -> bool:
+        """Whether the next capture should happen in a copy. `arrays`: bytes of plain memory."""
+        long = _is_large(arrays) if self._seconds is None else self._seconds >= LONG
+        return long and self.possible()
+
+    def possible(self) -> bool:
+        """Whether the process can be copied now."""
         self._children = [child for child in self._children if not _has_ended(child)]
-        long = _is_large() if self._seconds is None else self._seconds >= LONG
-        if not long or threading.active_count() > 1 or len(self._children) >= MOST:
+        if threading.active_count() > 1 or len(self._children) >= MOST:
             return False
         torch = sys.modules.get("torch")
         return not (torch is not None and torch.cuda.is_initialized())  # a GPU is not copied
@@ -76,17 +95,28 @@ class Snapshots:
     def begin(
         self, capture: Capture, environment: layout.Environment, asked: CheckpointMessage
     ) -> int:
-        """Make the copy; what can be read from this file are the messages of the capture."""
+        """Capture in a copy; what can be read from this file are the messages of the capture."""
         self._forget()
-        read, write = os.pipe()
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
+        read = self._copy(
+            asked,
+            lambda write: _capture(capture, environment, asked, write, self._notes, self._labels),
+        )
+        self._labels.back()
+        return read
+
+    def hand_over(self, captured: Captured, asked: CheckpointMessage) -> int:
+        """Send a capture from a copy, as it is now, while the session goes on."""
+        return self._copy(asked, lambda write: _send_all(captured, asked, write))
+
+    def _copy(self, asked: CheckpointMessage, work: Callable[[int], None]) -> int:
+        read, write = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(read)  # or it would wait for ever for a host that has gone
-            _work(capture, environment, asked, write, self._notes, self._labels)
+            _work(asked, lambda: work(write))
         os.close(write)
         self._children.append(child)
-        self._labels.back()
         return read
 
     @property
@@ -94,18 +124,14 @@ class Snapshots:
         """The process id of the copy that was made last."""
         return self._children[-1]
 
-    def _learn(self) -> None:
-        """Take what the last copy left, if it has come so far."""
+    def _left(self) -> _Learnt | None:
         if self._notes < 0:
-            return
+            return None
         data = os.pread(self._notes, os.fstat(self._notes).st_size, 0)
         try:
-            learnt = msgspec.msgpack.decode(data, type=_Learnt)
+            return msgspec.msgpack.decode(data, type=_Learnt)
         except msgspec.MsgspecError:
-            return  # not yet
-        self._forget()
-        self._seconds = learnt.seconds
-        self._labels.take(learnt.labels)
+            return None  # not yet
 
     def restored(self) -> None:
         """What the last copy knew is about a namespace that is no more."""
@@ -117,10 +143,10 @@ class Snapshots:
             self._notes = -1
 
 
-def _is_large() -> bool:
-    """Whether a first capture is likely to take long, by the memory that the process has."""
+def _is_large(arrays: int) -> bool:
+    """Whether a first capture is likely to take long, by the memory that is not in arrays."""
     pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-    return pages * mmap.PAGESIZE > LARGE
+    return pages * mmap.PAGESIZE - arrays > LARGE
 
 
 def _has_ended(child: int) -> bool:
@@ -130,14 +156,7 @@ def _has_ended(child: int) -> bool:
         return True  # the user's code waited for it
 
 
-def _work(
-    capture: Capture,
-    environment: layout.Environment,
-    asked: CheckpointMessage,
-    write: int,
-    notes: int,
-    labels: Labels,
-) -> NoReturn:
+def _work(asked: CheckpointMessage, work: Callable[[], None]) -> NoReturn:
     """All that the copy does."""
     try:
         gc.disable()
@@ -148,7 +167,7 @@ def _work(
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-        _capture(capture, environment, asked.request_id, write, notes, labels)
+        work()
     finally:
         os._exit(0)
 
@@ -156,11 +175,12 @@ def _work(
 def _capture(
     capture: Capture,
     environment: layout.Environment,
-    request_id: int,
+    asked: CheckpointMessage,
     write: int,
     notes: int,
     labels: Labels,
 ) -> None:
+    request_id = asked.request_id
     started, me = time.perf_counter(), os.getpid()
     try:
         captured = capture.run(environment, apart=True)
@@ -172,19 +192,41 @@ def _capture(
     if os.getpid() != me:
         return  # user code forked while it was captured: one of them is enough
     # Before the last message: the next capture may be asked for as soon as that has arrived.
-    learnt = _Learnt(time.perf_counter() - started, labels.state())
+    seconds = time.perf_counter() - started
+    learnt = _Learnt(request_id, seconds, labels.state(), captured.places())
     os.write(notes, msgspec.msgpack.encode(learnt))
+    _send_all(captured, asked, write)
+
+
+def _send_all(captured: Captured, asked: CheckpointMessage, write: int) -> None:
+    for message in messages(captured, asked.request_id, lies=asked.reads):
+        _send(write, message)
+    if asked.reads and captured.needed:
+        # The host reads what it needs where it lies, and closes the pipe when it has it.
+        waiting = select.poll()
+        waiting.register(write, 0)
+        waiting.poll()
+
+
+def messages(
+    captured: Captured, request_id: int, lies: bool = False, started: float | None = None
+) -> Iterator[Message]:
+    """A capture as it travels to the host. `lies`: memory is only pointed at.
+
+    `started` is when the session began to wait, if it waits until all has been sent.
+    """
     for name, data in captured.parts.items():
         for piece, last in pieces(data):
-            part = PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)
-            _send(write, part)
-    created = CheckpointCreatedMessage(
+            yield PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)
+    for name, image in captured.memory.items():
+        yield from image.messages(request_id, name, lies)
+    yield CheckpointCreatedMessage(
         request_id=request_id,
-        size_bytes=sum(map(len, captured.parts.values())),
+        size_bytes=captured.size,
         serialization_method=captured.serialization_method,
         items=captured.items,
+        pause_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
     )
-    _send(write, created)
 
 
 def _send(write: int, message: Message) -> None:

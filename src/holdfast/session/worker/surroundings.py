@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,13 @@ from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.tracker import Place, Tracker
+
+
+def memory(owner: object) -> memoryview:
+    """The bytes of what owns a buffer, in one piece and not copied."""
+    return pickle.PickleBuffer(owner).raw()  # type: ignore[arg-type]  # it has memory
 
 
 @dataclass(slots=True)
@@ -24,13 +32,28 @@ class Surroundings:
     apart: bool = False  # whether this is a copy of the session's process
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     families: dict[type, Reduce | None] = field(default_factory=dict)
+    tracker: Tracker = field(default_factory=Tracker.off)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory
+    places: dict[str, Place] = field(default_factory=dict)  # label -> where that is
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         """The label of memory that is kept beside the records."""
         label = self.kept.memory(address, size)
         self.buffers[label] = owner
+        self.places[label] = address, size
+        self.tracker.watch([(address, size)])
         return label
+
+    def image(self, label: str) -> Image:
+        """What the host needs of a buffer."""
+        owner, place = self.buffers[label], self.places[label]
+        runs = self.tracker.changed(place, label)
+        base = self.tracker.base if runs is not None else 0
+        # An array that a restore makes begins 16 bytes after the beginning of a page, because
+        # that is what malloc needs; other buffers begin with one.
+        skew = 0 if isinstance(owner, memoryview) else 16
+        whole = [(0, place[1])]
+        return Image(memory(owner), place[0], skew, base, whole if runs is None else runs)
 
     def outer(self, obj: type) -> tuple[type, str] | None:
         """The defined class that a class stands in, and the way to it from there."""

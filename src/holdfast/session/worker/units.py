@@ -104,8 +104,3 @@ def _own_part(member: str, size: int) -> str:
     part = f"namespace/{name}"
     fits = name.isidentifier() and name.isascii() and len(name) <= 190
     return part if fits and part != _SMALL else "namespace/large"
-
-
-def memory(owner: object) -> memoryview:
-    """The bytes of what owns a buffer, in one piece and not copied."""
-    return pickle.PickleBuffer(owner).raw()  # type: ignore[arg-type]  # it has memory

@@ -83,15 +83,15 @@ class Pagemap:
     """
 
     def __init__(self) -> None:
+        self._fd = self._pages = -1
         number = _USERFAULTFD.get(platform.machine())
         if number is None:
             raise OSError(f"unknown on {platform.machine()}")
         flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
-        self._fd: int = _libc.syscall(number, flags)
+        self._fd = _libc.syscall(number, flags)
         if self._fd < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        self._pages = -1
         try:
             _ioctl(self._fd, _API, _Api(0xAA, _FEATURES, 0))
             self._pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -107,10 +107,14 @@ class Pagemap:
                 os.close(fd)
         self._fd = self._pages = -1
 
-    def watch(self, start: int, end: int) -> None:
-        """From now on. The addresses are those of pages."""
+    def __del__(self) -> None:
+        self.close()
+
+    def watch(self, start: int, end: int, protect: bool = True) -> None:
+        """From now on, or with `protect=False` from the next look on. Addresses are of pages."""
         _ioctl(self._fd, _REGISTER, _Register(start, end - start, _MODE_WP, 0))
-        _ioctl(self._fd, _WRITEPROTECT, _Protect(start, end - start, 1))
+        if protect:
+            _ioctl(self._fd, _WRITEPROTECT, _Protect(start, end - start, 1))
 
     def forget(self, start: int, end: int) -> None:
         """Watch no longer; writing costs what it did before."""

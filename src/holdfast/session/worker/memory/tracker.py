@@ -32,7 +32,12 @@ class Region:
     hot: int = 0
 
     @property
+    def place(self) -> Place:
+        return self.address, self.size
+
+    @property
     def start(self) -> int:
+        """The beginning of its first page."""
         return self.address // PAGE * PAGE
 
     @property
@@ -52,13 +57,25 @@ class Tracker:
         self._now = 0
         self._base = 0
 
+    @classmethod
+    def off(cls) -> Tracker:
+        """One that knows nothing."""
+        return cls(enabled=False)
+
+    @property
+    def base(self) -> int:
+        """What the host has."""
+        return self._base
+
     def begin(self, capture: int, base: int) -> None:
         """A capture begins: look at everything that is watched. `base` is what the host has."""
         self._now, self._base = capture, base
         if self._process != os.getpid():
             self._open()
-        for place, region in list(self._regions.items()):
-            self._look(place, region)
+        for group in _groups(self._regions.values()):
+            self._look(group)
+        for region in list(self._regions.values()):
+            self._judge(region)
 
     def _open(self) -> None:
         """For this process; of a fork's regions nothing is known."""
@@ -71,30 +88,48 @@ class Tracker:
             except OSError:
                 self._enabled = False  # this kernel cannot, or does not let us
 
-    def _look(self, place: Place, region: Region) -> None:
+    def _look(self, group: list[Region]) -> None:
+        """What was written to in regions that have pages in common: a page is told only once."""
         assert self._pagemap is not None
+        start, end = group[0].start, max(region.end for region in group)
         try:
-            found = self._pagemap.written(region.start, region.end)
-        except OSError:  # it was freed, moved or replaced
-            self._drop(place, region)
+            found = self._pagemap.written(start, end)
+        except OSError:  # some of it was freed, moved or replaced
+            for region in group:
+                self._drop(region)
             return
-        region.dirty[self._now] = found
-        for known in (region.dirty, region.labels):
-            for capture in [c for c in known if c < self._base or (c == self._base and known is region.dirty)]:
-                del known[capture]
-        mostly = 2 * sum(end - start for start, end in found) > region.end - region.start
+        for region in group:
+            mine = [run for run in found if run[0] < region.end and run[1] > region.start]
+            region.dirty.setdefault(self._now, []).extend(mine)
+
+    def _judge(self, region: Region) -> None:
+        """Forget what nobody will ask for, and a region that does not pay."""
+        mostly = 2 * _length(region.dirty[self._now]) > region.end - region.start
+        region.dirty = {c: runs for c, runs in region.dirty.items() if c > self._base}
+        region.labels = {c: label for c, label in region.labels.items() if c >= self._base}
         region.hot = region.hot + 1 if mostly else 0
         if region.hot >= _HOT:
-            self._resting[place] = self._now + _REST
-            self._drop(place, region)
+            self._resting[region.place] = self._now + _REST
+            self._drop(region)
 
-    def _drop(self, place: Place, region: Region) -> None:
+    def _drop(self, region: Region) -> None:
+        """Watch it no longer, unless others have pages in common with it."""
         assert self._pagemap is not None
-        del self._regions[place]
+        del self._regions[region.place]
+        if self._neighbours(region):
+            return
         try:
             self._pagemap.forget(region.start, region.end)
         except OSError:
             return  # there is nothing left to forget
+
+    def _neighbours(self, region: Region) -> list[Region]:
+        """Those that have pages in common with it."""
+        return [
+            other
+            for other in self._regions.values()
+            if other.start < region.end and other.end > region.start
+        ]
 
     def watch(self, places: Iterable[Place]) -> None:
         """From this capture on; nothing has run since it began."""
@@ -107,11 +142,14 @@ class Tracker:
                 continue
             self._resting.pop(place, None)
             region = Region(*place, since=self._now)
+            neighbours = self._neighbours(region)
             try:
-                self._pagemap.watch(region.start, region.end)
+                self._pagemap.watch(region.start, region.end, protect=not neighbours)
             except OSError:
                 continue  # not private memory, or no room: it is looked at as a whole
             self._regions[place] = region
+            if neighbours:  # what is found now is news for them
+                self._look(sorted([region, *neighbours], key=lambda each: each.start))
 
     def changed(self, place: Place, label: str) -> Runs | None:
         """Offsets of what changed since the host's checkpoint; None when that is not known."""
@@ -121,10 +159,10 @@ class Tracker:
         if region.labels.get(self._base) != label:
             return None
         address, size = place
-        runs = [run for capture, found in region.dirty.items() if capture > self._base for run in found]
-        return joined(
-            (max(start - address, 0), min(end - address, size)) for start, end in runs
-        )
+        runs = [
+            run for capture, found in region.dirty.items() if capture > self._base for run in found
+        ]
+        return joined((max(start - address, 0), min(end - address, size)) for start, end in runs)
 
     def captured(self, capture: int, memory: Iterable[tuple[int, int, str]]) -> None:
         """A capture has sent these: addresses, sizes and labels."""
@@ -137,13 +175,29 @@ class Tracker:
         """A restore has brought these, and nothing has run since."""
         self.begin(capture, capture)
         known = list(memory)
-        for place in [(address, size) for address, size, _ in known]:
-            region = self._regions.pop(place, None)
-            if region is not None and self._pagemap is not None:
-                self._regions[place] = region
-                self._drop(place, region)
+        for address, size, _ in known:
+            region = self._regions.get((address, size))
+            if region is not None:
+                self._drop(region)
         self.watch((address, size) for address, size, _ in known)
         self.captured(capture, known)
+
+
+def _length(runs: Runs) -> int:
+    return sum(end - start for start, end in runs)
+
+
+def _groups(regions: Iterable[Region]) -> list[list[Region]]:
+    """Regions that have pages in common, directly or through others, together."""
+    groups: list[list[Region]] = []
+    end = 0
+    for region in sorted(regions, key=lambda each: each.start):
+        if region.start < end:
+            groups[-1].append(region)
+        else:
+            groups.append([region])
+        end = max(end, region.end)
+    return groups
 
 
 def joined(runs: Iterable[tuple[int, int]]) -> Runs:

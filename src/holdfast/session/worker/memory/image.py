@@ -1,0 +1,61 @@
+"""A capture's memory on its way to the host: only the bytes that it does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.protocol.frames import PIECE
+from holdfast.protocol.session_messages import MemoryMessage
+from holdfast.session.worker.memory.pagemap import Runs
+
+_RUNS = 4096  # in one message
+
+
+class Image(NamedTuple):
+    """A buffer, and which of its bytes the host needs."""
+
+    view: memoryview
+    address: int
+    skew: int
+    base: int  # the capture that has the rest; 0: all bytes are needed
+    runs: Runs  # from an offset up to another
+
+    @property
+    def needed(self) -> int:
+        return sum(end - start for start, end in self.runs)
+
+    def messages(self, request_id: int, name: str, lies: bool) -> Iterator[MemoryMessage]:
+        """The bytes, in pieces; or only where they lie, for a host that reads them there."""
+        about = {
+            "request_id": request_id, "name": name, "size": self.view.nbytes, "skew": self.skew,
+            "base": self.base,
+        }  # fmt: skip
+        if lies or not self.runs:
+            for first in range(0, max(1, len(self.runs)), _RUNS):
+                some = tuple(
+                    (start, end - start) for start, end in self.runs[first : first + _RUNS]
+                )
+                yield MemoryMessage(**about, address=self.address, stretches=some)  # type: ignore[arg-type]
+            return
+        for stretches in _pieces(self.runs):
+            data = b"".join(self.view[start : start + length] for start, length in stretches)
+            yield MemoryMessage(**about, stretches=stretches, data=data)  # type: ignore[arg-type]
+
+
+def _pieces(runs: Runs) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Stretches for one message after the other."""
+    some: list[tuple[int, int]] = []
+    room = PIECE
+    for start, end in runs:
+        at = start
+        while at < end:
+            length = min(end - at, room)
+            some.append((at, length))
+            at += length
+            room -= length
+            if not room or len(some) == _RUNS:
+                yield tuple(some)
+                some, room = [], PIECE
+    if some:
+        yield tuple(some)

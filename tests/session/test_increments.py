@@ -1,0 +1,155 @@
+"""Increments: what a checkpoint takes over from the last one is what it would have saved anew."""
+# ruff: noqa: E501  # a table of changes
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import sync
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.store import Store, open_store
+
+SETUP = """
+import ctypes, gc, os
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+dice = np.random.default_rng(7)
+a = dice.standard_normal(400_000)
+m = dice.integers(0, 1000, (600, 700))
+f = np.asfortranarray(dice.standard_normal((500, 600)))
+t = np.arange('2000-01-01', '2900-01-01', dtype='M8[h]')[:300_000].copy()
+v = a[1000:200_000:3]
+whole = a[:]
+raw = bytearray(2_000_000)
+over = np.frombuffer(raw, dtype=np.uint8)
+text = bytes(1_500_000)
+arrow = pa.array(dice.standard_normal(200_000))
+df = pd.DataFrame({'x': dice.standard_normal(70_000), 'y': dice.standard_normal(70_000),
+                   'n': np.arange(70_000), 's': [f's{i % 977}' for i in range(70_000)],
+                   'c': pd.Categorical((['u', 'v', 'w'] * 25_000)[:70_000])})
+hoard = {}
+"""
+
+# Every way that numpy and pandas offer to change what they hold; `i` is a number.
+CHANGES = (
+    "a[i % 1000 : 300_000 + i % 1000] += 1",
+    "a[i % a.size] = i",
+    "a[i % 7 :: 97] = i",
+    "np.multiply(a, 1.5, out=a)",
+    "np.add.at(a, np.arange(i % 100, 1000), 1)",
+    "np.put(a, [i % 1000, 5], [1, 2])",
+    "np.copyto(a, -a, where=a > 1)",
+    "a.sort()",
+    "a.partition(i % 1000)",
+    "dice.shuffle(a)",
+    "a.fill(i)",
+    "m.byteswap(inplace=True)",
+    "m.T[i % 700] = i",
+    "m.flat[i % 1000 : 5000] = 3",
+    "np.fill_diagonal(m, i)",
+    "m[m > 500] = i % 500",
+    "f[i % 500] *= 2",
+    "f.real[3:5] = i",
+    "np.linalg.qr(f[:20, :20]); f[:, i % 600] = 0",
+    "f.setflags(write=False)\nf.setflags(write=True)\nf[0, 0] = i",
+    "t[i % 1000] += np.timedelta64(i, 'h')",
+    "t.view('i8')[::1000] += i",
+    "v[:] = i",
+    "whole[-1] = i",
+    "memoryview(a).cast('B')[i % 1000 : i % 1000 + 3] = b'abc'",
+    "ctypes.memmove(a.ctypes.data + i % 5000, b'ABCDEFGH', 8)",
+    "ctypes.memset(m.ctypes.data, i % 7, m.nbytes)",
+    "raw[i % 100_000 : i % 100_000 + 4] = b'four'",
+    "over[i % 1000 :: 5003] = i % 256",
+    "r, w = os.pipe()\n_ = os.write(w, b'abc')\n_ = os.readv(r, [memoryview(raw)[5000:5003]])",
+    "text = text[:i % 1000] + bytes([i % 256]) + text[i % 1000 + 1 :]",
+    "del over\nraw = bytearray(raw) + b'grown'\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del v, whole\na.resize(a.size + i % 5000, refcheck=False)\nv, whole = a[9:200_000:3], a[:]",
+    "del v, whole\na.resize(a.size - i % 500, refcheck=False)\nv, whole = a[9:200_000:3], a[:]",
+    "v = whole = None\na = a.copy()\nv, whole = a[1000:200_000:3], a[:]",
+    "size = m.shape\nm = None\ngc.collect()\nm = np.full(size, i)",
+    "m, hoard[i % 3] = m.copy(), m",
+    "hoard.clear()",
+    "hoard['deep'] = [{'inside': (dice.standard_normal(200_000),)}]",
+    "for each in hoard.get('deep', ()): each['inside'][0][i % 1000] = i",
+    "arrow = pa.concat_arrays([arrow, arrow.slice(i % 100, 100)])",
+    "pid = os.fork()\nif pid == 0:\n    a[:] = 0\n    os._exit(0)\n_ = os.waitpid(pid, 0)\na[3] = i",
+    "df['x'] = df['x'] * 1.5",
+    "df.loc[i % 1000, 'y'] = i",
+    "df.iloc[i % 1000 : i % 1000 + 5, 0] = i",
+    "df.at[i % 1000, 'n'] = i",
+    "df['new' + str(i % 3)] = df['x'] + i",
+    "df = df.drop(columns=[c for c in df if c.startswith('new')])",
+    "df.sort_values('y', inplace=True, ignore_index=True)",
+    "df['c'] = df['c'].cat.rename_categories(lambda name: name + 'x' if len(name) < 9 else name[:1])",
+    "df['c'] = df['c'].cat.set_categories(list(df['c'].cat.categories)[::-1])",
+    "df.loc[i % 1000, 'c'] = df['c'].cat.categories[i % 3]",
+    "df.loc[i % 1000, 's'] = 'another' + str(i)",
+    "df['s'] = df['s'].str.upper()",
+    "df.mask(df['x'] > 1, inplace=True)\ndf['n'] = np.arange(len(df))",
+    "df.fillna({'x': 0.5, 'y': 0.25}, inplace=True)",
+    "df = df.astype({'n': 'float64' if df['n'].dtype == 'int64' else 'int64'})",
+    "df = pd.concat([df, df.iloc[i % 50 : 100]], ignore_index=True).iloc[:70_000]",
+    "df.insert(0, 'first', df['n'] * i) if 'first' not in df else df.pop('first')",
+    "df.index = df.index + i % 5",
+)  # fmt: skip
+
+
+def parts(store: Store, made: Checkpoint) -> dict[str, tuple[int, str]]:
+    """What a checkpoint holds, as hashes; the environment tells the time."""
+    found = store.show(made).parts
+    return {part.name: (part.size, part.root) for part in found if part.name != "environment"}
+
+
+class Pair:
+    """A session whose every checkpoint is made twice: what changed, and everything."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.store = open_store(folder / "store")
+        self.session = sync.Session(name, store=self.store)
+        self.session.start()
+        self.session.execute(SETUP, check=True)
+        self.session.checkpoint()
+
+    def check(self) -> int:
+        """Compare the two; gives how many bytes the first stored."""
+        told = self.session.checkpoint().checkpoint
+        self.session._history._base = 0  # as if there had been none before
+        anew = self.session.checkpoint().checkpoint
+        assert parts(self.store, told) == parts(self.store, anew)
+        return told.stored_bytes
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    made = Pair(tmp_path_factory.mktemp("pair"), "pair")
+    yield made
+    made.session.shutdown()
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(CHANGES), st.integers(1, 10**6)), min_size=1, max_size=5
+    )
+)
+def test_an_increment_is_what_a_full_checkpoint_is(
+    pair: Pair, steps: list[tuple[str, int]]
+) -> None:
+    for change, number in steps:
+        pair.session.execute(f"i = {number}\n{change}", check=True)
+    pair.check()
+
+
+def test_every_change_by_itself(pair: Pair) -> None:
+    for number, change in enumerate(CHANGES):
+        pair.session.execute(f"i = {number * 31 + 5}\n{change}", check=True)
+        pair.check()

@@ -1,0 +1,186 @@
+"""The tracker against a plain comparison of bytes, in this very process."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
+from holdfast.session.worker.memory.tracker import Tracker, joined
+
+SIZE = 64 * PAGE
+
+
+class Watched:
+    """Buffers in one block of memory, and what they held at each capture."""
+
+    def __init__(self, places: list[tuple[int, int]]) -> None:
+        self.block = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.memory = np.frombuffer(self.block, dtype=np.uint8)
+        start = self.memory.ctypes.data
+        self.buffers = {(start + at, size): self.memory[at : at + size] for at, size in places}
+        self.tracker = Tracker()
+        self.held: dict[int, dict[tuple[int, int], bytes]] = {}
+        self.number = 0
+
+    def capture(self, base: int, late: tuple[int, int] | None = None) -> None:
+        """Look, and check that what is said to be as before is as before."""
+        self.number += 1
+        self.tracker.begin(self.number, base)
+        self.tracker.watch(place for place in self.buffers if place != late)
+        for place, now in self.buffers.items():
+            runs = self.tracker.changed(place, "b1")
+            if runs is None:
+                continue
+            told = np.frombuffer(self.held[base][place], dtype=np.uint8).copy()
+            for first, end in runs:
+                told[first:end] = now[first:end]
+            assert (told == now).all()
+        self.tracker.captured(self.number, [(*place, "b1") for place in self.buffers])
+        self.held[self.number] = {place: now.tobytes() for place, now in self.buffers.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_what_is_not_told_is_as_it_was(data: st.DataObject) -> None:
+    at = st.integers(0, SIZE - PAGE)
+    places = data.draw(st.lists(st.tuples(at, st.integers(1, PAGE * 20)), min_size=1, max_size=5))
+    watched = Watched([(start, min(size, SIZE - start)) for start, size in places])
+    for step in range(data.draw(st.integers(2, 7))):
+        for first in data.draw(st.lists(at, max_size=4)):
+            watched.memory[first : first + data.draw(st.sampled_from([1, 5000]))] += 1
+        base = data.draw(st.integers(0, step))
+        late = data.draw(st.none() | st.sampled_from(sorted(watched.buffers)))
+        watched.capture(base, late)
+
+
+def changes(array: np.ndarray, *between: Callable[[np.ndarray], object]) -> list[object]:
+    """What is told after each of these."""
+    tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
+    tracker.begin(1, 0)
+    tracker.watch([place])
+    tracker.captured(1, [(*place, "b1")])
+    found: list[object] = []
+    for number, change in enumerate(between, 2):
+        change(array)
+        tracker.begin(number, number - 1)
+        found.append(tracker.changed(place, "b1"))
+        tracker.captured(number, [(*place, "b1")])
+    return found
+
+
+def test_only_pages_that_were_written_to_are_told() -> None:
+    array = np.ones(1 << 17)
+    pages = changes(array, lambda a: None, lambda a: a.__setitem__(5000, 2.0), lambda a: a.sum())
+    assert pages[0] == [] == pages[2]
+    assert isinstance(pages[1], list)
+    ((first, end),) = pages[1]
+    assert first <= 5000 * 8 < end <= first + PAGE
+
+
+def test_what_the_kernel_writes_is_told() -> None:
+    def from_a_pipe(array: np.ndarray) -> None:
+        read, write = os.pipe()
+        os.write(write, b"x" * 100)
+        os.readv(read, [memoryview(array).cast("B")[9000:9100]])
+        os.close(read)
+        os.close(write)
+
+    (told,) = changes(np.ones(1 << 17), from_a_pipe)
+    assert told
+    assert told[0][0] <= 9000 < told[0][1]
+
+
+def test_memory_that_was_given_back_is_told() -> None:
+    libc = ctypes.CDLL(None)
+    dontneed = 4
+
+    def give_back(array: np.ndarray) -> None:
+        start = -(-array.ctypes.data // PAGE) * PAGE
+        assert libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(16 * PAGE), dontneed) == 0
+        assert not array[600]
+
+    (told,) = changes(np.ones(1 << 17), give_back)
+    assert told
+    assert sum(end - first for first, end in told) >= 15 * PAGE
+
+
+def test_memory_that_was_replaced_is_not_known() -> None:
+    tracker = Tracker()
+    array = np.ones(8 << 20)
+    place = (array.ctypes.data, array.nbytes)
+    tracker.begin(1, 0)
+    tracker.watch([place])
+    tracker.captured(1, [(*place, "b1")])
+    del array
+    other = np.zeros(8 << 20)  # of the same size, and so at the same address as a rule
+    tracker.begin(2, 1)
+    assert tracker.changed(place, "b1") is None
+    assert not other.any()
+
+
+def test_what_is_mostly_rewritten_is_left_alone() -> None:
+    array = np.ones(1 << 17)
+    tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
+    told: list[bool] = []
+    for number in range(1, 30):
+        tracker.begin(number, number - 1)
+        tracker.watch([place])
+        told.append(tracker.changed(place, "b1") is not None)
+        tracker.captured(number, [(*place, "b1")])
+        array += 1
+    assert told[:4] == [False, True, False, False]
+    assert sum(told) <= 3
+
+
+def test_a_fork_does_not_disturb() -> None:
+    def fork(array: np.ndarray) -> None:
+        child = os.fork()
+        if child == 0:
+            array[:] = 7  # in the child's own memory
+            os._exit(0)
+        os.waitpid(child, 0)
+        array[0] = 3
+
+    (told,) = changes(np.ones(1 << 17), fork)
+    assert told
+    assert told[0][0] == 0
+
+
+def test_without_the_kernel_nothing_is_known() -> None:
+    array = np.ones(1 << 17)
+    tracker, place = Tracker.off(), (array.ctypes.data, array.nbytes)
+    for number in (1, 2, 3):
+        tracker.begin(number, number - 1)
+        tracker.watch([place])
+        assert tracker.changed(place, "b1") is None
+        tracker.captured(number, [(*place, "b1")])
+
+
+def test_huge_pages() -> None:
+    huge = 2 << 20
+    block = mmap.mmap(-1, 8 * huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(block, dtype=np.uint8)
+    array += 1
+    told = changes(array, lambda a: a.__setitem__(5 * huge, 9), lambda a: None)
+    assert told[0]
+    assert told[1] == []
+
+
+def test_joining() -> None:
+    assert joined([(5, 9), (1, 3), (3, 4), (8, 12), (2, 2)]) == [(1, 4), (5, 12)]
+
+
+def test_this_machine_can_tell() -> None:
+    try:
+        Pagemap().close()
+    except OSError as error:  # a kernel before 6.7: increments are compared by the store
+        pytest.fail(f"no dirty pages on this machine: {error}")
