@@ -61,6 +61,13 @@ def test_what_is_not_told_is_as_it_was(data: st.DataObject) -> None:
         watched.capture(base, late)
 
 
+def ones() -> np.ndarray:
+    """An array that shares no page with anything else."""
+    array = np.frombuffer(mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    array[:] = 1.0
+    return array
+
+
 def changes(array: np.ndarray, *between: Callable[[np.ndarray], object]) -> list[object]:
     """What is told after each of these."""
     tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
@@ -77,7 +84,7 @@ def changes(array: np.ndarray, *between: Callable[[np.ndarray], object]) -> list
 
 
 def test_only_pages_that_were_written_to_are_told() -> None:
-    array = np.ones(1 << 17)
+    array = ones()
     pages = changes(array, lambda a: None, lambda a: a.__setitem__(5000, 2.0), lambda a: a.sum())
     assert pages[0] == [] == pages[2]
     assert isinstance(pages[1], list)
@@ -93,7 +100,7 @@ def test_what_the_kernel_writes_is_told() -> None:
         os.close(read)
         os.close(write)
 
-    (told,) = changes(np.ones(1 << 17), from_a_pipe)
+    (told,) = changes(ones(), from_a_pipe)
     assert told
     assert told[0][0] <= 9000 < told[0][1]
 
@@ -107,7 +114,7 @@ def test_memory_that_was_given_back_is_told() -> None:
         assert libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(16 * PAGE), dontneed) == 0
         assert not array[600]
 
-    (told,) = changes(np.ones(1 << 17), give_back)
+    (told,) = changes(ones(), give_back)
     assert told
     assert sum(end - first for first, end in told) >= 15 * PAGE
 
@@ -127,7 +134,7 @@ def test_memory_that_was_replaced_is_not_known() -> None:
 
 
 def test_what_is_mostly_rewritten_is_left_alone() -> None:
-    array = np.ones(1 << 17)
+    array = ones()
     tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
     told: list[bool] = []
     for number in range(1, 30):
@@ -149,13 +156,13 @@ def test_a_fork_does_not_disturb() -> None:
         os.waitpid(child, 0)
         array[0] = 3
 
-    (told,) = changes(np.ones(1 << 17), fork)
+    (told,) = changes(ones(), fork)
     assert told
     assert told[0][0] == 0
 
 
 def test_without_the_kernel_nothing_is_known() -> None:
-    array = np.ones(1 << 17)
+    array = ones()
     tracker, place = Tracker.off(), (array.ctypes.data, array.nbytes)
     for number in (1, 2, 3):
         tracker.begin(number, number - 1)
