@@ -10,6 +10,12 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
+export function isBase64(value: unknown): boolean {
+  return (
+    typeof value === "string" && value.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(value)
+  );
+}
+
 export function fromBase64(text: string): Uint8Array {
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);

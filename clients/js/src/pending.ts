@@ -7,10 +7,14 @@ import { Waiting } from "./waiting.js";
 /** Steps that the server answers by statuses, which name no request: so one at a time. */
 export type Step = "start" | "exec" | "checkpoint" | "snapshot" | "kill" | "kill process";
 
+const WORDS_TIMEOUT = 1_000; // for the reason that follows a status of failure
+
 /** A failure whose words are still to come: a status tells that, and an `error` event tells why. */
 interface Failing {
   fallback: HoldfastError;
   settle: (error: HoldfastError) => void;
+  /** Ends the waiting for them. */
+  timer: ReturnType<typeof setTimeout>;
 }
 
 export class Pending {
@@ -65,7 +69,8 @@ export class Pending {
   /** A status says that something failed. The reason comes in the next event, or not at all. */
   failing(fallback: HoldfastError, settle: (error: HoldfastError) => void): void {
     this.settle();
-    this.#failing = { fallback, settle };
+    const timer = setTimeout(() => this.settle(), WORDS_TIMEOUT);
+    this.#failing = { fallback, settle, timer };
   }
 
   failStep(step: Step, fallback: HoldfastError): void {
@@ -86,6 +91,7 @@ export class Pending {
     const failing = this.#failing;
     if (failing === undefined) return false;
     this.#failing = undefined;
+    clearTimeout(failing.timer);
     // A server that does not know kinds says "fault" by default: what the status says is better.
     const kind =
       event.kind === undefined || event.kind === "fault" ? failing.fallback.kind : event.kind;
@@ -97,6 +103,7 @@ export class Pending {
   settle(): void {
     const failing = this.#failing;
     this.#failing = undefined;
+    clearTimeout(failing?.timer);
     failing?.settle(failing.fallback);
   }
 
