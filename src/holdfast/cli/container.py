@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.finalize import finalize, watch
 from holdfast.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -39,11 +40,20 @@ def command() -> None:
     multiple=True,
     help="Register with this engine; may be repeated. Without it: all that are here.",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Also place a systemd unit that saves all containers before the machine goes away.",
+)
 @_ROOT
 @_DRY_RUN
 @click.pass_obj
 def install(
-    invocation: Invocation, engines: tuple[EngineName, ...], root: Path, dry_run: bool
+    invocation: Invocation,
+    engines: tuple[EngineName, ...],
+    watch: bool,
+    root: Path,
+    dry_run: bool,
 ) -> None:
     """Register the runtime `holdfast` with the engines of this node.
 
@@ -57,7 +67,8 @@ def install(
     if runc is None:
         raise NotFound("there is no runc to stand in front of", hint="run `holdfast doctor`")
     trampoline = (Path(__file__).parent.parent / "oci/holdfast-runc").read_text("utf-8")
-    plan = plan_install(root, engines or present(root), trampoline, str(runc.program))
+    chosen = engines or present(root)
+    plan = plan_install(root, chosen, trampoline, str(runc.program), watch=watch)
     _finish(invocation, plan, dry_run)
     if not dry_run:
         invocation.tell(f"the runtime `holdfast` is registered with {', '.join(plan.engines)}")
@@ -158,6 +169,10 @@ def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) 
     goes on as before.
     """
     take(invocation, container, reason=reason, stop=stop)
+
+
+command.add_command(finalize)
+command.add_command(watch)
 
 
 def take(invocation: Invocation, container: str, *, reason: str, stop: bool) -> None:

@@ -6,7 +6,9 @@ is to end is ended only when its checkpoint has been kept and read again.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
 import shutil
 import time
@@ -29,6 +31,7 @@ from holdfast.oci.vault import Saved
 from holdfast.runtime.trial import clear
 
 _KILL_SECONDS = 20.0
+_NO_ROOM = 1024 * 1024
 # Options of `checkpoint` that the `restore` which follows must be given, too.
 _SHARED = ("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks", "--empty-ns")
 
@@ -132,6 +135,9 @@ class CheckpointHandler:
         try:
             self._runc.supervise(argv, limits, streams=False, started=self._note_engine)
         except EngineFailed as error:
+            if "No space left" in str(error) or _is_full(staged):
+                full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(staged))
+                raise from_os_error(full, f"dumping {it.subject}") from error
             raise CaptureFailed(
                 f"{it.subject} cannot be dumped: {error}",
                 hint="docs/guides/containers.md lists what cannot be frozen",
@@ -191,6 +197,12 @@ class CheckpointHandler:
 
     def _note_engine(self, process: Process) -> None:
         note(self._state, engine=process)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a disk has no room for anything: CRIU's log, which would say so, had none either."""
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize < _NO_ROOM
 
 
 def _exact(name: str, size: int) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Wishes:
     subject: Subject
     mode: Mode
     base_path: str | None  # None in mode `store`
+    value: float = 0
 
 
 class ConfigHandler:
@@ -65,7 +67,7 @@ class ConfigHandler:
         """What this container gets; raises BadInput or Denied when it asks for what cannot be."""
         mode = self.get_mode()
         base = None if mode == "store" else self.get_checkpoint_base_path()
-        return Wishes(self.get_subject(namespace, container_id), mode, base)
+        return Wishes(self.get_subject(namespace, container_id), mode, base, self.get_value())
 
     def get_subject(self, namespace: str, container_id: str) -> Subject:
         """The identity that stays the same when the container is created again."""
@@ -77,6 +79,17 @@ class ConfigHandler:
         if any(part.startswith(".") for part in subject.name.split("/")):
             raise BadInput(f"no part of {subject.name!r} may begin with a dot")
         return subject
+
+    def get_value(self) -> float:
+        """How much it is worth to save this container before others; raises BadInput."""
+        asked = self.get("value")
+        try:
+            value = float(asked or 0)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise BadInput(f"holdfast.value is {asked!r}", hint="a number; larger ones come first")
+        return value
 
     def get_mode(self) -> Mode:
         """Where checkpoints go. A mode that the policy does not allow raises Denied."""

@@ -209,7 +209,12 @@ def _last_words(logs: Path) -> str:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 65536))
             lines = file.read().decode(errors="replace").splitlines()
-        errors = [line.partition(") ")[2] for line in lines if "Error (" in line]
+        # CRIU asks for more files than it may have, and goes on without them.
+        errors = [
+            line.partition(") ")[2]
+            for line in lines
+            if "Error (" in line and "RLIMIT_NOFILE" not in line
+        ]
         if errors:
             return ": " + "; ".join(line[:300] for line in errors[:2])
     return ""

@@ -28,6 +28,7 @@ RUNTIME = "holdfast"
 PROGRAM = "usr/local/bin/holdfast-runc"
 POLICY = "etc/holdfast/policy.toml"
 RECORD = "etc/holdfast/installed.json"
+UNIT = "etc/systemd/system/holdfast-watch.service"
 _FILES: dict[EngineName, str] = {
     "containerd": "etc/containerd/config.toml",
     "docker": "etc/docker/daemon.json",
@@ -40,6 +41,26 @@ _RESTART: dict[EngineName, str] = {
 }
 _BEGIN, _END = "# >>> holdfast", "# <<< holdfast"
 _PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+_UNIT_TEXT = """\
+[Unit]
+Description=Saves containers before this machine goes away (Holdfast)
+# Started after the engines, so stopped before them, while containers can still be frozen.
+After=containerd.service docker.service local-fs.target network-online.target
+Wants=network-online.target
+
+[Service]
+# To ask the cloud for a reclaim notice, too: systemctl edit holdfast-watch, and add --command.
+ExecStart={python} -m holdfast container watch --deadline 90
+# SIGTERM is the word that it is time. Only the watcher itself gets it, and then has this long.
+KillMode=mixed
+TimeoutStopSec=120
+# Not saved in full (9) is told by the log; starting the watcher again would not help.
+Restart=on-failure
+RestartPreventExitStatus=9
+
+[Install]
+WantedBy=multi-user.target
+"""
 _POLICY_TEXT = """\
 # What Holdfast may do with the containers of this node. The keys are in docs/guides/containers.md.
 # mode = "local"
@@ -101,7 +122,14 @@ def present(root: Path) -> tuple[EngineName, ...]:
     )
 
 
-def plan_install(root: Path, engines: Sequence[EngineName], trampoline: str, runc: str) -> Plan:
+def plan_install(
+    root: Path,
+    engines: Sequence[EngineName],
+    trampoline: str,
+    runc: str,
+    *,
+    watch: bool = False,
+) -> Plan:
     """The changes that register the runtime with these engines; raises BadInput, Unsupported."""
     if not engines:
         raise NotFound(
@@ -116,6 +144,8 @@ def plan_install(root: Path, engines: Sequence[EngineName], trampoline: str, run
     changes += [
         _change(root / _FILES[engine], partial(_register, engine, program)) for engine in engines
     ]
+    if watch:
+        changes.append(_change(root / UNIT, lambda _: _UNIT_TEXT.format(python=sys.executable)))
     known = _read_record(root)
     kept = {each.path: each for each in known.files} if known else {}
     for each in changes:
@@ -128,8 +158,10 @@ def plan_install(root: Path, engines: Sequence[EngineName], trampoline: str, run
     )
     old = _read(root / RECORD)
     changes.append(Change(root / RECORD, old, record, mode=0o600))
-    restarts = tuple(_RESTART[name] for name in engines if _RESTART[name])
-    return Plan(tuple(changes), tuple(engines), restarts)
+    restarts = [_RESTART[name] for name in engines if _RESTART[name]]
+    if watch:
+        restarts += ["systemctl daemon-reload", "systemctl enable --now holdfast-watch"]
+    return Plan(tuple(changes), tuple(engines), tuple(restarts))
 
 
 def plan_uninstall(root: Path) -> Plan:
@@ -152,6 +184,8 @@ def plan_uninstall(root: Path) -> Plan:
         changes.append(Change(path, now, after, mode=path.stat().st_mode & 0o777 if now else 0o644))
     changes.append(Change(root / RECORD, _read(root / RECORD), None))
     restarts = [_RESTART[name] for name in known.engines if _RESTART[name]]
+    if any(each.path == UNIT for each in known.files):
+        restarts = ["systemctl disable --now holdfast-watch", *restarts]
     return Plan(tuple(changes), known.engines, (*notes, *restarts))
 
 
@@ -254,7 +288,7 @@ def _without_us(path: str, now: bytes | None) -> tuple[bytes | None, str]:
             )
     except ValueError:
         return now, f"/{path} cannot be read any more; take `{RUNTIME}` out of it by hand"
-    if path in (PROGRAM, _FILES["podman"]):
+    if path in (PROGRAM, UNIT, _FILES["podman"]):
         return None, ""  # it is ours whatever it says now
     return now, f"/{path} was edited since and stays"
 

@@ -16,7 +16,7 @@ from holdfast.oci.guard import unfinished
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy, policy_path, read_policy
 from holdfast.oci.state import ContainerState, Record, all_states, run_path
-from holdfast.oci.vault import Vault
+from holdfast.oci.vault import Saved, Vault
 
 _RECOVER_SECONDS = 30.0
 
@@ -50,13 +50,13 @@ class Overview:
         """Running containers first, then those of which only checkpoints are there."""
         if os.geteuid() != 0:
             raise Denied("containers are root's business", hint="sudo holdfast container list")
-        running = [self._running(state, record) for state, record in self._known()]
+        running = [self._running(state, record) for state, record in self.known()]
         seen = {line.subject for line in running}
         return [*running, *(self._frozen(s) for s in self._subjects() if str(s) not in seen)]
 
     def find(self, name: str) -> tuple[ContainerState, Record]:
         """The running container that an id, a subject or its last part means."""
-        known = list(self._known())
+        known = list(self.known())
         for matches in (
             [each for each in known if name in (each[1].id, each[1].subject)],
             [each for each in known if each[1].subject.endswith(f"/{name}")],
@@ -82,7 +82,20 @@ class Overview:
             container.undo()()
         return CheckpointHandler(container).take(reason=reason, leave_running=leave_running)
 
-    def _known(self) -> list[tuple[ContainerState, Record]]:
+    def newest(self, record: Record) -> datetime | None:
+        """When the last checkpoint of a container was taken."""
+        found = self._checkpoints(record)
+        return found[0].time if found else None
+
+    def newest_id(self, record: Record) -> str | None:
+        found = self._checkpoints(record)
+        return found[0].id if found else None
+
+    def _checkpoints(self, record: Record) -> list[Saved]:
+        vault = open_vault(record.mode, record.base_path, self._policy, self._environ)
+        return vault.list(Subject.parse(record.subject))
+
+    def known(self) -> list[tuple[ContainerState, Record]]:
         states = list(all_states(run_path(self._environ)))
         return [(state, record) for state in states if (record := state.record) is not None]
 
@@ -93,8 +106,7 @@ class Overview:
             status = "unknown"
         if state.unstarted:
             status = "created"
-        subject = Subject.parse(record.subject)
-        found = open_vault(record.mode, record.base_path, self._policy, self._environ).list(subject)
+        found = self._checkpoints(record)
         return Line(
             subject=record.subject,
             id=record.id,

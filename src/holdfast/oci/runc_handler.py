@@ -284,6 +284,7 @@ class RuncHandler:
             bundle=self.args.bundle,
             mode=wishes.mode,
             base_path=wishes.base_path,
+            value=wishes.value,
             created=moment.to_text(moment.now()),
         )
         self.state.mark(record)

@@ -59,6 +59,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     pid: int | None = None
     watcher: Process | None = None  # learns how that process ends
+    value: float = 0  # who is saved first when there is little time
     token: int | None = None  # of its lease, in mode `store`
     restored_from: str | None = None
     cold: str | None = None  # why it was started cold although there was a checkpoint

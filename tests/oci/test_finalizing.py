@@ -1,0 +1,175 @@
+"""Before a node goes away: everything is saved, or still runs, and the report says which."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from holdfast.oci.finalizing import Candidate, order
+from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
+from holdfast.testing.containerd import TRAMPOLINE, Node, eventually
+
+COUNT = (
+    "dd if=/dev/urandom of=/data bs=1M count=2 2>/dev/null;"
+    "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .2; done"
+)
+MANY = 20
+Found = dict[str, dict[str, object]]
+
+
+def test_the_most_valuable_first_then_who_would_lose_most() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    a = Candidate("a", 0, now, "2026")
+    b = Candidate("b", 0, now - timedelta(hours=1), "2026")
+    c = Candidate("c", 0, None, "2026")
+    older = Candidate("d", 0, None, "2025")
+    worth = Candidate("e", 5, now, "2026")
+    assert [each.subject for each in order([a, b, c, older, worth])] == ["e", "d", "c", "b", "a"]
+
+
+def command(environ: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "container", *words, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> tuple[int, dict[str, object], Found]:
+    out, _ = process.communicate(timeout=300)
+    report = json.loads(out)
+    listed = cast(list[dict[str, object]], report["containers"])
+    return process.returncode, report, {str(e["subject"]).split("/")[-1]: e for e in listed}
+
+
+@pytest.fixture
+def small_disk(node: Node) -> Iterator[Path]:
+    """The node's checkpoints are on a disk of their own, with room for about half of them."""
+    place = node.folder / "checkpoints"
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=26m", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_half_way_loses_nothing(node: Node, small_disk: Path) -> None:
+    names = [f"job{number:02}" for number in range(MANY)]
+
+    def start(name: str) -> None:
+        value = "5" if name == names[-1] else "0"
+        env = ("HOLDFAST_CHECKPOINT=1", f"HOLDFAST_VALUE={value}")
+        node.run(name, "sh", "-c", COUNT, env=env)
+        eventually(lambda: count(node, name) > 0, f"{name} counts", 60)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(start, names))
+
+    # In no time nothing can be saved; nothing is stopped either.
+    code, report, found = told(command(node.environ, "finalize", "--deadline", "1", "--jobs", "2"))
+    assert code == (0 if report["complete"] else 9) == 9
+    running = [name for name in names if node.status(name) == "RUNNING"]
+    assert sorted(running) == sorted(n for n, each in found.items() if each["outcome"] == "running")
+    assert len(running) > MANY / 2
+
+    code, report, found = told(command(node.environ, "finalize", "--deadline", "240"))
+    assert sorted(found) == sorted(running)
+    saved = [name for name, each in found.items() if each["outcome"] == "saved"]
+    left = [name for name, each in found.items() if each["outcome"] == "running"]
+    assert saved, found
+    assert left, found
+    assert code == 9
+    assert report["complete"] is False
+    if names[-1] in running:
+        assert next(iter(found)) == names[-1]  # it was worth more
+    for name in names:
+        assert node.status(name) == ("RUNNING" if name in left else "STOPPED"), name
+    before = {name: count(node, name) for name in left}
+    assert any("No space left" in str(found[name]["reason"]) for name in left), found
+    for name in left:
+        eventually(lambda name=name: count(node, name) > before[name], f"{name} goes on")
+
+    # There is room again, and the machine shuts down.
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+    watching = command(node.environ, "watch", "--deadline", "240", "--every", "60")
+    eventually(lambda: catches_term(watching.pid), "it waits")
+    watching.send_signal(signal.SIGTERM)
+    code, report, found = told(watching)
+    assert (code, report["complete"], sorted(found)) == (0, True, sorted(left))
+    assert {node.status(name) for name in names} == {"STOPPED"}
+    for name in (saved[0], left[0]):
+        node.remove(name, signal=None)
+        node.run(name, "sh", "-c", COUNT)
+        assert count(node, name) >= before.get(name, 1)  # it goes on where it was
+
+
+def count(node: Node, name: str) -> int:
+    found = ""
+    while not found:
+        found = node.exec(name, "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
+    return int(found)
+
+
+def catches_term(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.split("SigCgt:")[1].split()[0], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize("trigger", ["file", "command"])
+def test_it_is_time(tmp_path: Path, trigger: str) -> None:
+    notice = tmp_path / "notice"
+    environ = {
+        **os.environ,
+        "HOLDFAST_RUN": str(tmp_path / "run"),
+        "HOLDFAST_POLICY": str(tmp_path / "policy.toml"),
+    }
+    words = ["--file", str(notice)] if trigger == "file" else ["--command", f"cat {notice}"]
+    watching = command(environ, "watch", *words, "--expect", "terminate", "--every", "0.1")
+    eventually(lambda: catches_term(watching.pid), "it waits")
+    if trigger == "command":
+        notice.write_text("nothing yet")
+        with pytest.raises(subprocess.TimeoutExpired):
+            watching.wait(1)
+    notice.write_text('{"action": "terminate"}')
+    code, report, found = told(watching)
+    assert (code, report["complete"], found) == (0, True, {})
+    assert str(notice) in str(report["trigger"]) or "terminate" in str(report["trigger"])
+
+
+def test_what_nobody_can_mean_is_refused(tmp_path: Path) -> None:
+    environ = {**os.environ, "HOLDFAST_RUN": str(tmp_path / "run")}
+    for words in (["--command", ""], ["--command", "a 'b"], ["--expect", "(", "--command", "a"]):
+        process = command(environ, "watch", *words)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 11, error
+
+
+def test_the_unit_is_placed_and_taken_away(tmp_path: Path) -> None:
+    plan = plan_install(tmp_path, ["podman"], TRAMPOLINE.read_text(), "/usr/sbin/runc", watch=True)
+    carry_out(plan)
+    assert "systemctl enable --now holdfast-watch" in plan.notes
+    unit = configparser.ConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string((tmp_path / UNIT).read_text())
+    program, *words = unit["Service"]["ExecStart"].split()
+    assert program == sys.executable
+    subprocess.run([program, *words, "--help"], check=True, capture_output=True)
+    assert int(unit["Service"]["TimeoutStopSec"]) > float(words[-1])
+    assert "containerd.service" in unit["Unit"]["After"]
+    undo = plan_uninstall(tmp_path)
+    assert undo.notes[0] == "systemctl disable --now holdfast-watch"
+    carry_out(undo)
+    assert not (tmp_path / UNIT).exists()
