@@ -71,6 +71,6 @@ export function parseEvent(data: string): ServerEvent | undefined {
   if (fields === undefined) return undefined;
   const given = event as Record<string, unknown>;
   const sound = Object.entries(fields).every(([name, check]) => check(given[name]));
-  const readable = given.encoding !== "base64" || isBase64(given.data);
+  const readable = given.encoding !== "base64" || given.data == null || isBase64(given.data);
   return sound && readable ? (event as ServerEvent) : undefined;
 }
