@@ -42,6 +42,9 @@ _PLACES = {
     "Owner": "holdfast.model.owner",
     "Store": "holdfast.store",
     "open_store": "holdfast.store",
+    # What `%load_ext holdfast` and `%unload_ext holdfast` call in IPython.
+    "load_ipython_extension": "holdfast.integrations.ipython",
+    "unload_ipython_extension": "holdfast.integrations.ipython",
 }
 
 __all__ = [

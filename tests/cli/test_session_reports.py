@@ -41,10 +41,27 @@ def captured(holdfast_home: Path) -> None:
 def test_reports_and_changes(run: Run, captured: None) -> None:
     page = run("show", "session/analysis~2").out
     rows = {line.split()[0]: line for line in page.splitlines() if line}
-    assert rows["NAME"].split() == ["NAME", "OUTCOME", "TIER", "SIZE", "REASON"]
-    assert rows["data"].split()[1:3] == ["exact", "cloudpickle"]
+    assert rows["NAME"].split() == ["NAME", "TYPE", "WHAT", "SIZE", "OUTCOME", "TIER", "REASON"]
+    assert rows["data"].split()[1:4] == ["list", "3", "items"]
+    assert rows["large"].split()[1:4] == ["bytes", "100000", "bytes"]
+    assert "same" not in rows["same"].removeprefix("same")  # texts are not shown
+    assert "def double(n): return 2 * n" in page
+    assert "data = [1, 2, 3]" not in page  # only source that something needs is kept
     assert "from its source" in rows["double"]
     assert "looks like a secret" in rows["password"]
+    later = run("show", "session/analysis~1").out
+    rows = {line.split()[0]: line.split() for line in later.splitlines() if line}
+    assert "CHANGED" in rows["NAME"]
+    for name, change in (("data", "changed"), ("new", "added"), ("same", "removed")):
+        assert change in rows[name], name
+    assert "changed" not in rows["stays"]
+    shown = run("show", "session/analysis~1", "--json").json
+    assert shown["changes"]["new"] == "added"
+    assert any("def double(n): return n + n" in each["text"] for each in shown["cells"])
+    types = {each["name"]: (each["type_name"], each["summary"]) for each in shown["report"]}
+    assert types["data"] == ("list", "4 items")
+    assert types["other"] == ("int", "11")
+    assert types["password"] == ("", "")
     report = run("show", "session/analysis~2", "--json").json["report"]
     assert {each["name"]: each["outcome"] for each in report}["password"] == "skipped"
 

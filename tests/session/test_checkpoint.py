@@ -275,7 +275,7 @@ async def test_size_limit_of_a_checkpoint(make, store, code: str) -> None:
 
 async def test_shared_data_counts_once(make) -> None:
     session = await make("limited", max_checkpoint_bytes=1_000_000)
-    await session.execute("a = b'x' * 600_000\nb = a\nc = [a]", check=True)
+    await session.execute("a = [b'x' * 600_000]\nb = a\nc = {'a': a}", check=True)
     await session.checkpoint()
 
 

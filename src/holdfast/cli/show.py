@@ -14,6 +14,7 @@ from holdfast.cli.reference import complete_reference, files_option, find, trust
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint, Manifest
     from holdfast.model.report import Report
+    from holdfast.session.layout import Cell
     from holdfast.store import Store
 
 _BLOCK = 1 << 20
@@ -34,11 +35,13 @@ def command(
 ) -> None:
     """Show a checkpoint and its parts, or write out one part.
 
-    Of a session, the report says what became of each name when the checkpoint was taken.
+    Of a session, a table says what each variable is, how it is kept and whether it changed since
+    the parent, and the source of functions and classes follows.
     A part that was stored as a value (split "structure") is written as JSON.
     """
     from holdfast.cli import files as states
     from holdfast.server import shapes
+    from holdfast.view import checkpoint as views
 
     if kept := states.meant(invocation, id, files):
         states.show(invocation, kept, part)
@@ -49,7 +52,16 @@ def command(
             _write_part(store, manifest, part, trust)
             return
         report, lack = _report(store, manifest, trust)
-        invocation.show(shapes.manifest(manifest, report), lambda: _page(store, manifest, report))
+        changed = code = None
+        if report is not None:
+            changed = views.changes(store, manifest, trust=trust)
+            code = views.cells(store, manifest, trust=trust)
+        shape = {
+            **shapes.manifest(manifest, report),
+            "changes": changed,
+            "cells": None if code is None else [_cell(each) for each in code],
+        }
+        invocation.show(shape, lambda: _page(store, manifest, report, changed, code))
     if lack is not None:
         invocation.tell(f"the report cannot be shown: {lack}")
 
@@ -66,7 +78,18 @@ def _report(store: Store, manifest: Manifest, trust: bool) -> tuple[Report | Non
         return None, printable(str(error))
 
 
-def _page(store: Store, manifest: Manifest, report: Report | None) -> str:
+def _cell(cell: Cell) -> dict[str, object]:
+    return {"number": cell.number, "text": cell.text}
+
+
+def _page(
+    store: Store,
+    manifest: Manifest,
+    report: Report | None,
+    changed: dict[str, str] | None,
+    code: tuple[Cell, ...] | None,
+) -> str:
+    from holdfast.view import checkpoint as views
     from holdfast.view.table import Column, table
     from holdfast.view.words import size
 
@@ -82,28 +105,9 @@ def _page(store: Store, manifest: Manifest, report: Report | None) -> str:
     )
     pages = [facts, *([parts] if manifest.parts else [])]
     if report and report.items:
-        columns = (
-            Column("NAME", "bold", cut=2),
-            Column("OUTCOME"),
-            Column("TIER", "dim"),
-            Column("SIZE", justify="right"),
-            Column("REASON", cut=1),
-        )
-        pages.append(
-            table(
-                columns,
-                (
-                    (
-                        each.name,
-                        each.outcome,
-                        each.tier,
-                        size(each.size_bytes) if each.size_bytes else "",
-                        each.reason,
-                    )
-                    for each in report.items
-                ),
-            )
-        )
+        pages.append(views.variables(report, changed or {}))
+    if code:
+        pages.append(views.code(code))
     return "\n\n".join(pages)
 
 

@@ -18,6 +18,8 @@ class Item:
     reason: str = ""
     tier: str = ""
     size_bytes: int = 0
+    type_name: str = ""
+    summary: str = ""  # how much of it there is: a shape, a length, a number
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class ItemReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     tier: str = ""
     size_bytes: int = 0
+    type_name: str = ""
+    summary: str = ""
 
 
 class ReadyMessage(Message, frozen=True, kw_only=True):

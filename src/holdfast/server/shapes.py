@@ -59,6 +59,8 @@ def item(value: Item) -> Shape:
         "tier": value.tier,
         "size_bytes": value.size_bytes,
         "reason": value.reason,
+        "type_name": value.type_name,
+        "summary": value.summary,
     }
 
 

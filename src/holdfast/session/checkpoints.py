@@ -122,6 +122,8 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
             reason=item.reason,
             tier=item.tier,
             size_bytes=item.size_bytes,
+            type_name=item.type_name,
+            summary=item.summary,
         )
         for item in items
     )

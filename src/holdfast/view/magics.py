@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast.model.errors import BadInput
@@ -52,6 +53,10 @@ def parse(line: str) -> Magic | None:
     return Magic(name, arguments)
 
 
-def overview() -> list[tuple[str, str]]:
+def overview(without: Collection[str] = ()) -> list[tuple[str, str]]:
     """What there is, for %help."""
-    return [(f"%{name} {usage}".strip(), what) for name, (usage, what) in MAGICS.items()]
+    return [
+        (f"%{name} {usage}".strip(), what)
+        for name, (usage, what) in MAGICS.items()
+        if name not in without
+    ]

@@ -49,4 +49,6 @@ def _item(value: object) -> Item | None:
         reason=str(value.get("reason", "")),
         tier=str(value.get("tier", "")),
         size_bytes=size,
+        type_name=str(value.get("type_name", "")),
+        summary=str(value.get("summary", "")),
     )

@@ -11,8 +11,11 @@ from holdfast.view.words import count, size
 
 if TYPE_CHECKING:
     from holdfast.model.report import Item, Report
+    from holdfast.model.subject import Subject
     from holdfast.protocol.session_messages import Variable
     from holdfast.session.result import Result
+    from holdfast.store import Store
+    from holdfast.store.comparison import Diff
 
 _NAMED = 5  # items that one line names; the rest is counted
 
@@ -28,6 +31,45 @@ def value_of(result: Result) -> str:
     if result.value is None:
         return ""
     return str(result.value) if isinstance(result.value, Repr) else repr(result.value)
+
+
+def log_page(store: Store, subject: Subject) -> str:
+    """The lineage of a session, drawn."""
+    from holdfast.view.lineage import trace
+    from holdfast.view.tree import tree
+
+    head, everything = store.head(subject), store.list()
+    lineage = trace(subject, everything, head.id if head else None, store.history(subject))
+    return tree(lineage, {each.id: each.short for each in everything})
+
+
+def whos_page(store: Store, subject: Subject, variables: Iterable[Variable]) -> str:
+    """The variables that are there now, with what the head did with each, and what changed."""
+    from holdfast.view.reports import read_report
+    from holdfast.view.variables import compare
+
+    head = store.head(subject)
+    report = read_report(store, store.show(head)) if head else None
+    items = {item.name: item for item in report.items} if report else {}
+    changes = []
+    if head is not None and head.parents:
+        changes = compare(store, store.diff(head.parents[0], head.id)) or []
+    return whos(variables, items, {each.name: each.change for each in changes})
+
+
+def diff_page(store: Store, diff: Diff) -> str:
+    """What changed between two checkpoints, variable by variable."""
+    from holdfast.view.difference import page
+    from holdfast.view.variables import compare
+
+    return page(diff, compare(store, diff), everything=False) or "nothing changed"
+
+
+def moved(store: Store, subject: Subject, report: Report) -> list[str]:
+    """Where a restore or a rollback went, and what came back."""
+    head = store.head(subject)
+    where = [f"now at {head.short}: {head.reason}"] if head is not None else []
+    return where + came_back(report)
 
 
 def whos(

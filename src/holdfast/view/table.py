@@ -108,6 +108,7 @@ def render(renderable: RenderableType, at_least: int = 0) -> str:
     console = Console(
         file=page,
         force_terminal=watched > 0,
+        force_jupyter=False,  # a notebook gets text, as everybody does
         width=max(watched, at_least) if watched else _UNABRIDGED,
         height=25,  # of no matter, but without it rich takes a dumb terminal for 80 columns wide
         highlight=False,

@@ -53,7 +53,7 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
         if a is None or b is None:
             change: Literal["added", "removed", "changed"] = "added" if a is None else "removed"
         elif (
-            a != b
+            _told(a) != _told(b)
             or stored[0].of(name) != stored[1].of(name)
             or any(not differ.isdisjoint(each.parts_of(name)) for each in stored)
         ):
@@ -62,6 +62,11 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
             continue
         changes.append(VariableChange(name=name, change=change, before=a, after=b))
     return changes
+
+
+def _told(item: Item) -> tuple[object, ...]:
+    """What two captures say alike about a variable that is the same."""
+    return item.outcome, item.reason, item.tier, item.size_bytes
 
 
 def is_noise(part: str, path: str) -> bool:

@@ -14,7 +14,7 @@ from holdfast.view import magics
 from holdfast.view import session as views
 
 if TYPE_CHECKING:
-    from holdfast.model.report import Item
+    from holdfast.model.report import Report
     from holdfast.session import Session
 
 
@@ -107,68 +107,37 @@ class Loop:
                 self._tell(f"{made.short}: {made.reason}")
             case "log":
                 await self._session.flush()
-                print(await asyncio.to_thread(self._log))
+                session = self._session
+                print(await asyncio.to_thread(views.log_page, session.store, session.subject))
             case "whos":
                 await self._whos()
             case "diff":
                 await self._diff(*given)
             case "rollback":
-                report = await self._session.rollback(*given)
-                await self._moved(report.items)
+                await self._moved(await self._session.rollback(*given))
             case "restore":
-                report = await self._session.restore(*given)
-                await self._moved(report.items)
+                await self._moved(await self._session.restore(*given))
             case "fork":
                 other = await self._session.fork(given[0])
                 await other.shutdown()
                 self._tell(f"{other.subject} is there: holdfast repl {other.name}")
 
-    async def _moved(self, items: tuple[Item, ...]) -> None:
-        from holdfast.model.report import Report
-
-        head = await asyncio.to_thread(self._session.store.head, self._session.subject)
-        if head is not None:
-            self._tell(f"now at {head.short}: {head.reason}")
-        for line in views.came_back(Report(items)):
+    async def _moved(self, report: Report) -> None:
+        session = self._session
+        for line in await asyncio.to_thread(views.moved, session.store, session.subject, report):
             self._tell(line)
 
-    def _log(self) -> str:
-        from holdfast.view.lineage import trace
-        from holdfast.view.tree import tree
-
-        store, subject = self._session.store, self._session.subject
-        head, everything = store.head(subject), store.list()
-        lineage = trace(subject, everything, head.id if head else None, store.history(subject))
-        return tree(lineage, {each.id: each.short for each in everything})
-
     async def _whos(self) -> None:
-        from holdfast.view.reports import read_report
-        from holdfast.view.variables import compare
-
-        found = await self._session.variables()
-        await self._session.flush()
-
-        def look() -> tuple[dict[str, Item], dict[str, str]]:
-            store, subject = self._session.store, self._session.subject
-            head = store.head(subject)
-            report = read_report(store, store.show(head)) if head else None
-            items = {item.name: item for item in report.items} if report else {}
-            if head is None or not head.parents:
-                return items, {}
-            changes = compare(store, store.diff(head.parents[0], head.id)) or []
-            return items, {each.name: each.change for each in changes}
-
-        items, changed = await asyncio.to_thread(look)
-        print(views.whos(found, items, changed))
+        session = self._session
+        found = await session.variables()
+        await session.flush()
+        page = views.whos_page
+        print(await asyncio.to_thread(page, session.store, session.subject, found))
 
     async def _diff(self, a: str = "~1", b: str | None = None) -> None:
-        from holdfast.view.difference import page
-        from holdfast.view.variables import compare
-
         await self._session.flush()
         diff = await self._session.diff(a, b)
-        variables = await asyncio.to_thread(compare, self._session.store, diff)
-        print(page(diff, variables, everything=False) or "nothing changed")
+        print(await asyncio.to_thread(views.diff_page, self._session.store, diff))
 
     def _complain(self, error: HoldfastError) -> None:
         self._tell(f"error: {error}")

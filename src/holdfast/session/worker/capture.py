@@ -82,12 +82,19 @@ class Capture:
         labels: Labels | None = None,
         most: int | None = None,
         tracker: Tracker | None = None,
+        names: Mapping[str, object] | None = None,
+        threads: int = 0,
     ) -> None:
-        """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge."""
-        budget.check_ahead(namespace, most, limit)
-        self._most = most
+        """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
+
+        `names` are those to keep, if some of the namespace belong to whoever lent it; `threads`
+        run beside this one where the process cannot tell.
+        """
         self._namespace = namespace
-        self._found: Inventory = inventory.take(namespace, codes, definitions)
+        self._names = namespace if names is None else names
+        budget.check_ahead(self._names, most, limit)
+        self._most = most
+        self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
         self._patches = definitions.patches.found()
         self._random = randomness.states(definitions.imports)
         kept = labels or Labels()
@@ -101,6 +108,7 @@ class Capture:
             limit,
             known=secret_texts(namespace),
             tracker=tracker or Tracker.off(),
+            threads=threads,
         )
         self._kept = Kept(cells)
         self._large: dict[int, str] = {}  # large containers by id, and their labels
@@ -130,7 +138,8 @@ class Capture:
         sources = layout.Sources(
             cells=self._kept.cells(), definitions=definitions, imports=self._found.imports
         )
-        order = {name: index for index, name in enumerate(self._namespace)}
+        self._items.describe(self._names)
+        order = {name: index for index, name in enumerate(self._names)}
         items = tuple(sorted(self._items.all(), key=lambda item: order.get(item.name, len(order))))
         environment = msgspec.structs.replace(environment, serialization_method=method)
         parts: dict[str, bytes] = {
@@ -169,7 +178,7 @@ class Capture:
         """Everything that becomes a record, but for what needs no pickle at all."""
         found: list[Unit] = []
         for name in self._found.values:
-            value = self._namespace[name]
+            value = self._names[name]
             if type(value) is Placeholder:
                 self._placeholder(name, value)
             elif secret(name, value):

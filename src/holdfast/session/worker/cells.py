@@ -17,9 +17,12 @@ class CellLog:
         self._numbers: dict[str, int] = {}
         self._blocks: dict[int, list[tuple[int, int]]] = {}
 
-    def add(self, number: int, text: str, flags: int = 0) -> layout.Cell:
-        """Remember a cell that is about to run."""
-        cell = layout.Cell(number=number, filename=f"<cell {number}>", text=text, flags=flags)
+    def add(
+        self, number: int, text: str, flags: int = 0, filename: str | None = None
+    ) -> layout.Cell:
+        """Remember a cell that is about to run, under the name that its code will have."""
+        filename = filename or f"<cell {number}>"
+        cell = layout.Cell(number=number, filename=filename, text=text, flags=flags)
         self._put(cell)
         return cell
 

@@ -92,6 +92,16 @@ def _variable(name: str, value: object) -> Variable:
     )
 
 
+def measure(value: object) -> str:
+    """How much of a value there is; of texts never the text, which a report would give away."""
+    kind = type(value)
+    if kind is str:
+        return f"{len(value)} characters"  # type: ignore[arg-type]  # a text
+    if kind is bytes:
+        return f"{len(value)} bytes"  # type: ignore[arg-type]  # these have a length
+    return _shape(value)
+
+
 def _shape(value: object) -> str:
     """A plain value itself, otherwise how much of it there is."""
     kind = type(value)
@@ -101,10 +111,12 @@ def _shape(value: object) -> str:
     if kind in (list, tuple, dict, set, frozenset, bytearray):
         return f"{len(value)} items"  # type: ignore[arg-type]  # these all have a length
     if type_module(kind).partition(".")[0] in ("numpy", "pandas", "polars", "torch"):
-        shape = getattr(value, "shape", None)
-        if shape is not None and not callable(shape):
-            dtype = getattr(value, "dtype", "")
-            return f"{' x '.join(map(str, shape)) or 'scalar'} {dtype}".strip()
+        try:
+            shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", "")
+            if isinstance(shape, tuple):
+                return f"{' x '.join(map(str, shape)) or 'scalar'} {dtype}".strip()
+        except Exception:  # noqa: BLE001  # of no library can it be said that this never fails
+            return ""
     return clean(getattr(value, "__name__", "")) if _is_module(value) else ""
 
 

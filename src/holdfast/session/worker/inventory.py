@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 
@@ -43,12 +44,17 @@ class Inventory:
     lost: set[str] = field(default_factory=set)  # labels of what could not be made again
 
 
-def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definitions) -> Inventory:
-    """Sort a namespace. It only looks."""
+def take(
+    namespace: dict[str, object],
+    codes: CodeIndex,
+    definitions: Definitions,
+    names: Mapping[str, object],
+) -> Inventory:
+    """Sort the names of a namespace that are to be kept. It only looks."""
     found = Inventory()
     modules: dict[str, list[str]] = {}
     bound: dict[int, list[str]] = {}  # classes and functions -> their names
-    for name, value in list(namespace.items()):
+    for name, value in list(names.items()):
         if type(name) is not str or not _is_text(name):
             reason = "its name in the namespace is not text"
             shown = clean(text_of(name) if type(name) is not str else ascii(name))
@@ -73,14 +79,14 @@ def take(namespace: dict[str, object], codes: CodeIndex, definitions: Definition
             place = codes.locate(made.__code__)
             if place is not None:
                 _add_function(found, event.label, made, place, bound.pop(id(made)))
-    _add_lost(found, definitions.lost, namespace)
-    for names in bound.values():
-        value = namespace[names[0]]
+    _add_lost(found, definitions.lost, names)
+    for aliases in bound.values():
+        value = names[aliases[0]]
         place = codes.locate(value.__code__) if type(value) is FunctionType else None
         if type(value) is FunctionType and place is not None:
-            _add_function(found, f"f:{names[0]}", value, place, names)
+            _add_function(found, f"f:{aliases[0]}", value, place, aliases)
         else:
-            found.values.extend(names)
+            found.values.extend(aliases)
     return found
 
 
@@ -113,10 +119,10 @@ def _imports(modules: dict[str, list[str]], ran: dict[str, str]) -> tuple[Import
     return tuple(imports)
 
 
-def _add_lost(found: Inventory, lost: dict[str, Definition], namespace: dict[str, object]) -> None:
+def _add_lost(found: Inventory, lost: dict[str, Definition], there: Mapping[str, object]) -> None:
     """Source that could not be executed the last time, as long as its names stand for it."""
     for label, entry in lost.items():
-        names = tuple(n for n in entry.names if type(namespace.get(n)) is Placeholder)
+        names = tuple(n for n in entry.names if type(there.get(n)) is Placeholder)
         found.definitions.append(msgspec.structs.replace(entry, names=names))
         found.lost.add(label)
         for name in names:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import Record
-from holdfast.session.worker.runner import clean
+from holdfast.session.worker.inspection import measure
+from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.runner import clean, type_name
 
 
 class Items:
@@ -32,6 +36,16 @@ class Items:
     def add(self, item: ItemReport) -> None:
         """Take an item as it is."""
         self._items[item.name] = item
+
+    def describe(self, names: Mapping[str, object]) -> None:
+        """Say of each what it is and how much of it, unless it was left out."""
+        for name, item in self._items.items():
+            if item.outcome != "skipped" and name in names:
+                value = names[name]
+                gone = type(value) is Placeholder
+                kind = describe(value)[0] if gone else type_name(value)  # type: ignore[arg-type]
+                what = "" if gone else clean(measure(value))
+                self._items[name] = msgspec.structs.replace(item, type_name=kind, summary=what)
 
     def all(self) -> Iterable[ItemReport]:
         return self._items.values()

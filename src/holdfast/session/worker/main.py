@@ -154,34 +154,14 @@ class Worker:
         parts = self._channel.receive_parts(message.parts)
         if parts is None:
             return
-        from holdfast.session.worker.restore import Restore
-
-        before = dict(self._namespace)
-        cells = self._cells.all()
-        events, imports = self._definitions.living(), dict(self._definitions.imports)
         try:
-            with self._interrupts.working(message.request_id):
-                restore = Restore(
-                    parts,
-                    self._namespace,
-                    self._cells,
-                    self._codes,
-                    self._definitions,
-                    message.secrets,
-                    self._labels,
-                )
-                items = restore.run()
+            within = self._interrupts.working(message.request_id)
+            items = self._workspace.restore(parts, message.secrets, self._labels, within)
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
-            self._namespace.clear()
-            self._namespace.update(before)
-            self._cells.replace(cells)
-            self._codes.clear()
-            self._definitions.reset(events, imports)
             self._fail(message.request_id, error)
             return
         self._end_if_forked()
         self._snapshots.restored()
-        self._runner.count = restore.environment.execution_count
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
 
     def _look(self, message: CompleteMessage | InspectMessage) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
+import threading
 from collections.abc import Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._families: dict[type, Reduce | None] = around.families
         self.namespace = around.namespace
         self.apart = around.apart
+        self.threaded = around.threads > 0 or threading.active_count() > 1
         self.hidden: dict[int, str] = {}
         self.found = Findings()
 

@@ -61,7 +61,7 @@ class Runner:
         assert isinstance(tree, ast.Module)
         # Compiled as it is, so that errors and `__future__` flags are those of the user's text.
         plain = compile(text, cell.filename, "exec", flags, dont_inherit=True)
-        future = plain.co_flags & _FUTURE
+        future = plain.co_flags & FUTURE
         if future | self.flags != self.flags:
             self.flags |= future
             flags |= future
@@ -110,7 +110,7 @@ def _future_flags() -> int:
     return flags
 
 
-_FUTURE = _future_flags()
+FUTURE = _future_flags()  # of all features that a cell may import
 
 
 def show(value: object) -> dict[str, object]:

@@ -30,6 +30,7 @@ class Surroundings:
     kept: Labels
     limit: int | None = None
     apart: bool = False  # whether this is a copy of the session's process
+    threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     families: dict[type, Reduce | None] = field(default_factory=dict)
     tracker: Tracker = field(default_factory=Tracker.off)

@@ -6,12 +6,16 @@ import builtins
 import platform
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
+from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.runner import Runner, clean
 
 
@@ -31,6 +35,38 @@ class Workspace:
         self.namespace.clear()
         self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
         self.definitions.install()
+
+    def restore(
+        self,
+        parts: Mapping[str, bytes],
+        secrets: Mapping[str, str],
+        labels: Labels,
+        within: AbstractContextManager[None] | None = None,
+    ) -> tuple[ItemReport, ...]:
+        """Replace the namespace by a checkpoint's. Whatever it raises, all is as it was then.
+
+        `within` is entered for the work, and may raise at its end, too.
+        """
+        from holdfast.session.worker.restore import Restore
+
+        before = dict(self.namespace)
+        cells = self.cells.all()
+        events, imports = self.definitions.living(), dict(self.definitions.imports)
+        try:
+            with within or nullcontext():
+                restore = Restore(
+                    parts, self.namespace, self.cells, self.codes, self.definitions, secrets, labels
+                )
+                items = restore.run()
+        except BaseException:
+            self.namespace.clear()
+            self.namespace.update(before)
+            self.cells.replace(cells)
+            self.codes.clear()
+            self.definitions.reset(events, imports)
+            raise
+        self.runner.count = restore.environment.execution_count
+        return items
 
     def environment(self) -> layout.Environment:
         """Where and when a capture is made."""

@@ -19,6 +19,7 @@ from holdfast.session.worker.kinds import (
     matches,
     memory,
     modules,
+    shells,
     sockets,
     synchronization,
     weak,
@@ -49,6 +50,8 @@ _FAMILIES: list[tuple[type, Reduce]] = [
 # Types of libraries that only some sessions load, by module and name.
 _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "ndarray"): arrays.reduce_array,
+    ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
+    ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
     ("socket", "socket"): sockets.reduce_socket,
     ("subprocess", "Popen"): synchronization.reduce_process,
 }

@@ -21,6 +21,10 @@ class Recorder(Protocol):
     def apart(self) -> bool:
         """Whether this is a copy of the session's process: nothing may reach the outside."""
 
+    @property
+    def threaded(self) -> bool:
+        """Whether other threads of the session run."""
+
     def plain(self, obj: object) -> Reduction:
         """The object's own way of being pickled; a hole when it has none."""
 

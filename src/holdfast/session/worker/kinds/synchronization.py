@@ -39,7 +39,7 @@ def set_local(made: threading.local, state: dict[str, object]) -> None:
 
 def _lock(recorder: Recorder, obj: Any) -> Reduction:
     held = obj.locked()
-    if held and threading.active_count() > 1:
+    if held and recorder.threaded:
         return recorder.hole(obj, "somebody holds it, perhaps another thread")
     return lock, (held,)
 
@@ -53,7 +53,7 @@ def _rlock(recorder: Recorder, obj: Any) -> Reduction:
 
 
 def _local(recorder: Recorder, obj: threading.local) -> Reduction:
-    if threading.active_count() > 1:
+    if recorder.threaded:
         recorder.note("of data that belongs to one thread, only the main thread's is kept")
     return local, (), dict(vars(obj)) or None, None, None, set_local
 

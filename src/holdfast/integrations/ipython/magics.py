@@ -1,0 +1,238 @@
+"""The commands of `holdfast repl` as IPython magics, and a checkpoint after each cell."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError as Misused
+
+from holdfast.integrations.ipython.cells import Cells
+from holdfast.integrations.ipython.names import session_name
+from holdfast.integrations.ipython.notebook import Notebook
+from holdfast.model.errors import HoldfastError
+from holdfast.session.worker.inspection import variables
+from holdfast.view import magics, session
+
+if TYPE_CHECKING:
+    from holdfast.model.report import Report
+
+TRANSACTION = "%%transaction"
+_ATTRIBUTE = "holdfast"  # of the shell, where the extension is found again
+# What a prompt has and a notebook has no use for.
+_OTHERS = {"help", "quit"}
+
+
+class Extension:
+    """What `%load_ext holdfast` adds to a shell, and takes away again."""
+
+    def __init__(self, shell: Any, notebook: Notebook) -> None:
+        self._shell = shell
+        self._notebook = notebook
+        self._cells = Cells(shell, notebook.workspace)
+        self._begun: str | None = None  # the checkpoint that a transaction began with
+        self._due = False  # whether the cell that runs is followed by a checkpoint
+        self._theirs: Callable[[str], Any] | None = None  # IPython's own %whos
+        self._changes: tuple[tuple[str, Callable[..., None]], ...] = (
+            ("pre_run_cell", self._before),
+            ("post_run_cell", self._after),
+        )
+
+    def begin(self, replace: bool) -> None:
+        """Own the session and bring it back; then watch the shell. Raises HoldfastError."""
+        report = self._notebook.begin(replace)
+        self._due = report is None  # what this very cell did beside loading
+        self._cells.install()
+        for event, function in self._changes:
+            self._shell.events.register(event, function)
+        self._shell.input_transformers_cleanup.append(_without_marker)
+        self._theirs = self._shell.find_line_magic("whos")
+        for name in magics.MAGICS.keys() - _OTHERS:
+            self._shell.register_magic_function(self._magic(name), "line", name)
+        self._shell.register_magic_function(self._status, "line", "holdfast")
+        self._shell.register_magic_function(_misplaced, "cell", TRANSACTION.strip("%"))
+        atexit.register(self._notebook.close)
+        self._greet(report)
+
+    def keep(self) -> None:
+        """A last checkpoint, if there is anything to keep."""
+        if self._notebook.names():
+            self._notebook.freeze("before another session").result()
+
+    def end(self) -> None:
+        """Take everything away again."""
+        atexit.unregister(self._notebook.close)
+        for event, function in self._changes:
+            self._shell.events.unregister(event, function)
+        self._shell.input_transformers_cleanup.remove(_without_marker)
+        self._cells.uninstall()
+        lines = self._shell.magics_manager.magics["line"]
+        for name in (*(magics.MAGICS.keys() - _OTHERS), "holdfast"):
+            lines.pop(name, None)
+        self._shell.magics_manager.magics["cell"].pop(TRANSACTION.strip("%"), None)
+        if self._theirs is not None:
+            lines["whos"] = self._theirs
+        self._notebook.close()
+
+    def _greet(self, report: Report | None) -> None:
+        subject, history = self._notebook.subject, self._notebook.history
+        head = history.store.head(subject)
+        if report is not None and head is not None:
+            print(f"{subject}, from {head.short} ({head.reason})")
+            print("\n".join(session.came_back(report)))
+        elif head is not None:
+            print(f"{subject} has checkpoints, and this kernel has variables of its own.")
+            print(f"%restore {head.short} replaces them; otherwise a new line begins here.")
+        else:
+            print(f"{subject}, new; %holdfast lists the commands")
+
+    # -- cells ---------------------------------------------------------------------------
+
+    def _before(self, info: Any) -> None:
+        self._due = info.store_history and not _only_magic(info.raw_cell)
+        self._cells.watching = bool(info.store_history)
+        self._begun = None
+        if info.store_history and _is_transaction(info.raw_cell):
+            self._begun = self._notebook.freeze("transaction").result().id
+
+    def _after(self, result: Any) -> None:
+        """In the kernel's main thread, before the front end hears that the cell has ended."""
+        self._cells.watching = False
+        for failure in self._notebook.saving.failures():
+            _tell(f"holdfast: a checkpoint failed: {failure}")
+        begun, self._begun = self._begun, None
+        due, self._due = self._due, False
+        count = result.execution_count or self._shell.execution_count - 1
+        try:
+            if begun is not None and not result.success:
+                _told(session.came_back(self._notebook.rollback(begun)))
+                _tell("holdfast: the transaction was rolled back")
+            elif due and self._notebook.names():
+                self._notebook.saving.leave(self._notebook.freeze(f"cell {count}"))
+        except HoldfastError as error:
+            _tell(f"holdfast: {error}")
+
+    # -- commands ------------------------------------------------------------------------
+
+    def _magic(self, name: str) -> Callable[[str], None]:
+        def run(line: str) -> None:
+            if name == "whos" and line.strip() and self._theirs is not None:
+                self._theirs(line)  # by type, as IPython has it
+                return
+            try:
+                command = magics.parse(f"%{name} {line}")
+                assert command is not None
+                self._run(command)
+            except HoldfastError as error:
+                raise Misused(f"{error}; {error.hint}" if error.hint else str(error)) from None
+
+        usage, what = magics.MAGICS[name]
+        run.__doc__ = f"{f'%{name} {usage}'.strip()}: {what}."
+        return run
+
+    def _run(self, command: magics.Magic) -> None:
+        notebook, given = self._notebook, command.arguments
+        store, subject = notebook.history.store, notebook.subject
+        match command.name:
+            case "checkpoint":
+                made = notebook.freeze(" ".join(given) or "manual").result()
+                print(f"{made.short}: {made.reason}")
+            case "log":
+                notebook.saving.settled()
+                print(session.log_page(store, subject))
+            case "whos":
+                notebook.saving.settled()
+                print(session.whos_page(store, subject, variables(notebook.names())))
+            case "diff":
+                notebook.saving.settled()
+                print(session.diff_page(store, notebook.diff(*given)))
+            case "rollback":
+                _told(session.moved(store, subject, notebook.rollback(*given)))
+            case "restore":
+                _told(session.moved(store, subject, notebook.restore(*given)))
+            case "fork":
+                notebook.freeze_as(given[0])
+                print(f"session/{given[0]} is there: holdfast repl {given[0]}")
+
+    def _status(self, line: str) -> None:
+        """%holdfast [NAME]: which session this is, and the commands; with a NAME, go on there."""
+        if line.strip():
+            switch(self._shell, line.strip())
+            return
+        head = self._notebook.history.store.head(self._notebook.subject)
+        print(f"{self._notebook.subject}" + (f", at {head.short} ({head.reason})" if head else ""))
+        print("%holdfast NAME goes on with another session; %%transaction, as the first line of a")
+        print("cell, undoes the cell when it raises")
+        for usage, what in magics.overview(without=_OTHERS):
+            print(f"{usage:24} {what}")
+
+
+def load(shell: Any, name: str | None = None) -> None:
+    """Make a shell durable; a session that was asked for by `name` replaces what is there.
+
+    Raises IPython's UsageError.
+    """
+    if getattr(shell, _ATTRIBUTE, None) is not None:
+        return
+    try:
+        chosen = name or session_name(os.environ, shell.user_ns, Path.cwd())
+        extension = Extension(shell, Notebook(shell, chosen.removeprefix("session/"), None))
+        extension.begin(replace=name is not None)
+    except HoldfastError as error:
+        raise Misused(f"{error}; {error.hint}" if error.hint else str(error)) from None
+    setattr(shell, _ATTRIBUTE, extension)
+
+
+def unload(shell: Any) -> None:
+    """The opposite of `load`."""
+    extension = getattr(shell, _ATTRIBUTE, None)
+    if isinstance(extension, Extension):
+        delattr(shell, _ATTRIBUTE)
+        extension.end()
+
+
+def switch(shell: Any, name: str) -> None:
+    """Go on with another session, also a new one; this one is kept as it is now."""
+    extension: Extension = getattr(shell, _ATTRIBUTE)
+    extension.keep()
+    unload(shell)
+    load(shell, name)
+
+
+def _only_magic(cell: str) -> bool:
+    """Whether a cell is nothing but one of our commands, which is no work to be kept."""
+    if cell.strip().startswith("%holdfast"):
+        return True
+    with suppress(HoldfastError):
+        return magics.parse(cell) is not None
+    return False
+
+
+def _is_transaction(cell: str) -> bool:
+    return cell.lstrip().split("\n", 1)[0].strip() == TRANSACTION
+
+
+def _without_marker(lines: list[str]) -> list[str]:
+    """A transaction's cell without its first line, which stays as an empty one."""
+    if lines and _is_transaction("".join(lines)):
+        at = next(at for at, line in enumerate(lines) if line.strip())
+        return [*lines[:at], "\n", *lines[at + 1 :]]
+    return lines
+
+
+def _misplaced(line: str, cell: str) -> None:
+    """%%transaction: undo a cell when it raises. It stands alone in the first line of a cell."""
+    raise Misused(f"{TRANSACTION} stands alone in the first line of a cell")
+
+
+def _told(lines: list[str]) -> None:
+    print("\n".join(lines))
+
+
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr)

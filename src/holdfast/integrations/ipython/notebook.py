@@ -1,0 +1,237 @@
+"""A kernel's namespace as a durable session: captured beside the kernel, brought back into it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from holdfast.integrations.ipython import names
+from holdfast.integrations.ipython.saving import Saving
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import UsageError
+from holdfast.model.report import Report
+from holdfast.model.subject import Subject
+from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage
+from holdfast.session.arriving import Arriving
+from holdfast.session.checkpoints import SessionCheckpoint, report_of
+from holdfast.session.history import History
+from holdfast.session.settings import Settings
+from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.tracker import Tracker
+from holdfast.session.worker.reasons import secret_texts
+from holdfast.session.worker.snapshot import Snapshots
+from holdfast.session.worker.workspace import Workspace
+from holdfast.store import Store, retention
+from holdfast.store.comparison import Diff
+
+TIMEOUT = 120.0  # seconds for a capture, in a copy of the kernel
+
+
+class Notebook:
+    """One kernel and its session. Everything is called in the kernel's main thread."""
+
+    def __init__(self, shell: Any, name: str, store: Store | str | None) -> None:
+        """Nothing is owned or restored yet. Raises UsageError and BadInput."""
+        if shell.user_ns is not vars(sys.modules["__main__"]):
+            raise UsageError("this shell runs inside of another program, not in __main__")
+        self.subject = Subject("session", name)
+        self.workspace = Workspace()
+        self.saving = Saving()
+        self.history = History(self.subject, store, retention.DEFAULT)
+        self._shell = shell
+        self._labels = Labels()
+        self._snapshots = Snapshots(self._labels, Tracker.off())
+        self._threads = set(threading.enumerate())  # the kernel's own
+        self._requests = 0
+
+    # -- life ----------------------------------------------------------------------------
+
+    def begin(self, replace: bool = False) -> Report | None:
+        """Own the session, and bring it back, if this kernel has nothing that it would `replace`.
+
+        Raises Owned and other HoldfastErrors; then nothing has begun.
+        """
+        self.history.own()
+        head = self.history.store.head(self.subject)
+        if head is None or (self.names() and not replace):
+            return None
+        try:
+            report = self._apply(self.history.store, head)
+        except BaseException:
+            self.history.disown()
+            raise
+        self.history.line.at = head
+        self._count_on()
+        return report
+
+    def close(self) -> None:
+        """The session is kept, and somebody else may go on with it."""
+        self.saving.close()
+        self.history.disown()
+        self.history.tidy()
+
+    def names(self) -> dict[str, object]:
+        """The user's variables, and what the cells gave (`Out`) if they gave anything."""
+        hidden = self._shell.user_ns_hidden
+        found = {
+            name: value
+            for name, value in self.workspace.namespace.items()
+            if not names.is_own(name, value, hidden)
+        }
+        out = self._outputs()
+        known = secret_texts(self.workspace.namespace)
+        if any(_is_secret(value, known) for value in out.values()):
+            out = {number: value for number, value in out.items() if not _is_secret(value, known)}
+        return {**found, "Out": out} if out else found
+
+    # -- freezing ------------------------------------------------------------------------
+
+    def freeze(self, reason: str) -> Future[SessionCheckpoint]:
+        """Capture this very moment in a copy of the kernel; the future is the commit."""
+        self.saving.room()
+        try:
+            arriving, child = self._copy(reason)
+        except BaseException:
+            self.saving.give_back()
+            raise
+
+        def save() -> SessionCheckpoint:
+            try:
+                return self.history.save(arriving, reason=reason, stage=None, save_to_disk=True)
+            finally:
+                _bury(child)
+
+        return self.saving.begin(save)
+
+    def freeze_as(self, other: str) -> Checkpoint:
+        """This very moment as the first checkpoint of another session. Raises Conflict."""
+        subject = Subject("session", other)
+        self.saving.settled()
+        self.history.check_free(subject, "choose another name")
+        reason = f"fork of {self.subject}"
+        arriving, child = self._copy(reason)
+        try:
+            return self.history.save_as(subject, arriving, reason)
+        finally:
+            _bury(child)
+
+    def _copy(self, reason: str) -> tuple[Arriving, int]:
+        from holdfast.session.worker.capture import Capture
+
+        self._requests += 1
+        asked = CheckpointMessage(
+            request_id=self._requests, reason=reason, beside=True, timeout=TIMEOUT
+        )
+        self.workspace.runner.count = self._shell.execution_count - 1
+        self._snapshots.learn()
+        workspace = self.workspace
+        capture = Capture(
+            workspace.namespace,
+            workspace.cells,
+            workspace.codes,
+            workspace.definitions,
+            labels=self._labels,
+            names=self.names(),
+            threads=self._others(),
+        )
+        with warnings.catch_warnings():
+            # The copy runs the capture only, in its one thread, and ends without any clean-up.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            read = self._snapshots.begin(capture, workspace.environment(), asked)
+        child = self._snapshots.newest
+        begun = CapturingMessage(request_id=asked.request_id, pid=child)
+        return Arriving(read, begun, TIMEOUT, os.getpid()), child
+
+    def _others(self) -> int:
+        """How many threads the user's code has started."""
+        ours = ("holdfast", "ThreadPoolExecutor", "asyncio_")
+        return sum(
+            thread not in self._threads and not thread.name.startswith(ours)
+            for thread in threading.enumerate()
+        )
+
+    def diff(self, a: str = "~1", b: str | None = None) -> Diff:
+        """What changed between two checkpoints; by default from the head's parent to the head."""
+        before, after = self.history.find(a)[1], self.history.find(b)[1]
+        return self.history.store.diff(before.id, after.id)
+
+    # -- bringing back -------------------------------------------------------------------
+
+    def restore(self, reference: str | None = None) -> Report:
+        """Replace everything by a checkpoint, by default the head, which follows."""
+        self.saving.settled()
+        store, target = self.history.find(reference)
+        report = self._apply(store, target)
+        self.history.move_to(store, target, trust=False)
+        return report
+
+    def rollback(self, to: str | None = None) -> Report:
+        """Go back to before the last checkpoint, or to a given one, by a new one."""
+        self.saving.settled()
+        before = self.history.head()
+        made = self.history.roll_back(to, trust=False)
+        try:
+            report = self._apply(self.history.store, made)
+        except BaseException:
+            self.history.unroll(before)
+            raise
+        self.history.line.at = made
+        return report
+
+    def _apply(self, store: Store, target: Checkpoint) -> Report:
+        parts = self.history.read(store, target, trust=False)
+        namespace, hidden = self.workspace.namespace, self._shell.user_ns_hidden
+        own = {n: v for n, v in namespace.items() if names.is_own(n, v, hidden)}
+        secrets = Settings.of({}).given(None)
+        items = self.workspace.restore(parts, secrets, self._labels)
+        self._snapshots.restored()
+        out = namespace.pop("Out", None)
+        for name, value in {**hidden, **own}.items():
+            namespace.setdefault(name, value)
+        self._give_outputs(out if isinstance(out, dict) else {})
+        return report_of(items)
+
+    # -- the shell's own -----------------------------------------------------------------
+
+    def _outputs(self) -> dict[object, object]:
+        out = self._shell.user_ns.get("_oh")
+        return out if isinstance(out, dict) else {}
+
+    def _give_outputs(self, out: Mapping[object, object]) -> None:
+        """`Out`, `_3` and `_` as they were."""
+        live = self._outputs()
+        for number in live:
+            self._shell.user_ns.pop(f"_{number}", None)
+        live.clear()
+        live.update(out)
+        numbered = {f"_{number}": value for number, value in out.items()}
+        last = [None, None, None, *out.values()][-3:]
+        numbered.update(zip(("___", "__", "_"), last, strict=True))
+        for name in ("_", "__", "___"):
+            setattr(self._shell.displayhook, name, numbered[name])
+        self._shell.push(numbered, interactive=False)
+
+    def _count_on(self) -> None:
+        """Cells are numbered from where the last kernel was."""
+        count = self.workspace.runner.count
+        if count < self._shell.execution_count:
+            return
+        self._shell.execution_count = count + 1
+        history = self._shell.history_manager
+        for kept in (history.input_hist_parsed, history.input_hist_raw) if history else ():
+            kept.extend([""] * (count + 1 - len(kept)))
+
+
+def _is_secret(value: object, known: frozenset[str]) -> bool:
+    return type(value) in (str, bytes) and value in known
+
+
+def _bury(child: int) -> None:
+    with suppress(ChildProcessError):  # the user's code waited for it
+        os.waitpid(child, 0)

@@ -1,0 +1,292 @@
+"""`%load_ext holdfast` in real Jupyter kernels, killed and resumed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from holdfast.integrations.ipython.magics import _only_magic, _without_marker
+from holdfast.integrations.ipython.names import is_own, session_name
+from holdfast.store import Store, open_store
+
+DEADLINE = 60.0
+
+
+class Kernel:
+    """A Jupyter kernel, as a front end sees it."""
+
+    def __init__(self, home: Path, **environ: str) -> None:
+        self.home = home
+        self._manager = KernelManager(kernel_name="python3")
+        # Front ends set these; a kernel of the tests has none but those it is given.
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "JPY_"))}
+        self._manager.start_kernel(
+            env={**clean, "HOLDFAST_HOME": str(home), "MPLBACKEND": "agg", **environ},
+            cwd=str(home),
+        )
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=DEADLINE)
+        self.said = ""
+
+    def run(self, code: str, fails: bool = False) -> Any:
+        """Run a cell; its value, if that is plain data. What it printed is in `said`."""
+        said: list[str] = []
+        values: list[str] = []
+
+        def heard(message: dict[str, Any]) -> None:
+            content = message["content"]
+            match message["msg_type"]:
+                case "stream":
+                    said.append(content["text"])
+                case "execute_result":
+                    values.append(content["data"]["text/plain"])
+                case "error":
+                    said.append(f"{content['ename']}: {content['evalue']}")
+
+        reply = self._client.execute_interactive(code, output_hook=heard, timeout=DEADLINE)
+        self.said = "".join(said)
+        self.number = reply["content"]["execution_count"]
+        assert reply["content"]["status"] == ("error" if fails else "ok"), self.said
+        plain = [value for value in values if not value.startswith("<")]
+        return ast.literal_eval(plain[-1]) if plain else None
+
+    def kill(self) -> None:
+        os.kill(self._manager.provisioner.process.pid, 9)
+        self.close()
+
+    def close(self) -> None:
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+
+Start = Callable[..., Kernel]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    kernels: list[Kernel] = []
+
+    def begin(**environ: str) -> Kernel:
+        kernels.append(Kernel(tmp_path, **{"HOLDFAST_SESSION": "analysis", **environ}))
+        return kernels[-1]
+
+    yield begin
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Store]:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    return lambda: open_store(str(tmp_path / "store"))
+
+
+def durable(store: Store, reason: str) -> None:
+    """Wait until the checkpoint after a cell is there."""
+    end = time.monotonic() + DEADLINE
+    while (head := store.head("session/analysis")) is None or head.reason != reason:
+        assert time.monotonic() < end, f"{head} is not {reason}"
+        time.sleep(0.05)
+
+
+LOAD = "%load_ext holdfast"
+WORK = """\
+import io
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+rows = pd.DataFrame({"city": ["Oslo", "Rome"], "rain": [3.5, 1.5]})
+grid = np.arange(200_000.0).reshape(500, 400)
+row = grid[7]
+class City:
+    def __init__(self, name): self.name = name
+    def wet(self): return bool(rain_of(self.name) > 2)
+def rain_of(name):
+    return rows.loc[rows.city == name, "rain"].item()
+oslo = City("Oslo")
+shell = get_ipython()
+fig, ax = plt.subplots()
+_ = ax.plot([1, 2, 3])
+def picture():
+    out = io.BytesIO()
+    fig.savefig(out, format="raw", dpi=40)
+    return sum(out.getvalue())
+"""
+
+
+def test_a_killed_kernel_goes_on_in_a_new_one(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    assert "session/analysis, new" in kernel.said
+    kernel.run(WORK)
+    assert kernel.run("float(rows.rain.mean())") == 2.5
+    kernel.run("fig")
+    seen = kernel.run("picture()")
+    durable(store(), f"cell {kernel.number}")
+    before = kernel.number
+    kernel.kill()
+
+    kernel = start()
+    kernel.run(LOAD)
+    assert f"(cell {before})" in kernel.said
+    assert "came back" in kernel.said
+    assert "did not" not in kernel.said
+    assert kernel.run("oslo.wet(), type(oslo) is City, row.base is grid.base") == (True, True, True)
+    assert kernel.number > before  # numbers go on
+    assert kernel.run("(grid.__setitem__((7, 3), -1.0), float(row[3]))[1]") == -1.0
+    assert kernel.run("picture()") == seen
+    shown = f"(Out[3], _3, Out[{before}] == {seen}, Out[4] is fig, shell is get_ipython())"
+    assert kernel.run(shown) == (2.5, 2.5, True, True, True)
+    source = kernel.run("import inspect; inspect.getsource(rain_of)")
+    assert source.startswith("def rain_of(name):")
+    assert kernel.run("In[-1].startswith('In[-1]'), len(In) == get_ipython().execution_count") == (
+        True,
+        True,
+    )
+
+
+def test_the_commands(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("x = [1]")
+    kernel.run("x.append(2); y = 'text'")
+    kernel.run("%whos")
+    assert "list" in kernel.said
+    assert "2 items" in kernel.said
+    assert "added" in kernel.said
+    kernel.run("%whos str")  # by type, as IPython itself has it
+    assert "y" in kernel.said
+    assert "x " not in kernel.said
+    kernel.run("%diff")
+    assert "changed" in kernel.said
+    kernel.run("%checkpoint before cleaning")
+    assert "before cleaning" in kernel.said
+    kernel.run("%fork other")
+    kernel.run("x.clear()")
+    kernel.run("%rollback")
+    assert "now at" in kernel.said
+    assert kernel.run("x") == [1, 2]
+    kernel.run("%rollback ~1000", fails=True)
+    assert "UsageError" in kernel.said
+    kernel.run("%log")
+    assert "before cleaning" in kernel.said
+    assert "forked to session/other" in kernel.said
+    first = store().list("session/analysis")[-1]
+    kernel.run(f"%restore {first.short}")
+    assert kernel.run("x, 'y' in globals()") == ([1], False)
+    kernel.run("%holdfast")
+    assert "session/analysis" in kernel.said
+
+    # a second kernel is told who has it, and may go on elsewhere
+    second = start()
+    second.run(LOAD, fails=True)
+    assert "session/analysis is in use by" in second.said
+    kernel.run("%unload_ext holdfast")
+    kernel.run("%whos")
+    assert "Data/Info" in kernel.said  # IPython's own again
+    second.run(LOAD)
+    assert second.run("x") == [1]
+    second.run("%holdfast other")
+    assert second.run("x, y") == ([1, 2], "text")
+
+    # a kernel with variables keeps them, and is told how to get the others
+    kernel.run(LOAD)
+    assert "variables of its own" in kernel.said
+    kernel.run("x.append('later')")
+    assert kernel.run("x") == [1, "later"]
+
+
+def test_a_transaction(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("rows = [1]\nimport asyncio")
+    kernel.run("%%transaction\nrows.append(2)\nnew = 1\nraise ValueError('no')", fails=True)
+    assert "rolled back" in kernel.said
+    assert kernel.run("rows, 'new' in globals()") == ([1], False)
+    kernel.run("%%transaction\nawait asyncio.sleep(0)\nrows.append(3)")
+    assert kernel.run("rows") == [1, 3]
+    kernel.run("%%transaction\nrows.append(", fails=True)  # not even Python
+    assert kernel.run("rows") == [1, 3]
+    reasons = [each.reason for each in store().list("session/analysis")]
+    assert reasons.count("transaction") == 3
+
+
+def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("password = 'correct horse'\npassword")
+    kernel.run(
+        "import threading\nheld, stop = threading.Lock(), threading.Event()\n"
+        "def hold():\n    with held:\n        stop.wait()\n"
+        "thread = threading.Thread(target=hold, daemon=True)\nthread.start()\n"
+        "while not held.locked(): pass"
+    )
+    kernel.run("%%time\nclass Timed:\n    def f(self): return 5\ntimed = Timed()")
+    kernel.run("%checkpoint")
+    opened = store()
+    head = opened.head("session/analysis")
+    assert head is not None
+    parts = opened.show(head).parts
+    kept = b"".join(
+        opened.read(head, part.name)
+        if part.split != "structure"
+        else repr(opened.value(head, part.name)).encode()
+        for part in parts
+    )
+    assert b"correct horse" not in kept
+    kernel.kill()
+    kernel = start()
+    kernel.run(LOAD)
+    for name in ("password", "held", "thread"):
+        assert f"{name} did not come back" in kernel.said, name
+    assert kernel.run("timed.f(), type(timed) is Timed") == (5, True)
+
+
+def test_the_name_of_a_session() -> None:
+    folder = Path("/work")
+    assert session_name({"HOLDFAST_SESSION": "mine"}, {}, folder) == "mine"
+    lab = session_name({"JPY_SESSION_NAME": "/data/My Notes.ipynb"}, {}, folder)
+    code = session_name({}, {"__vsc_ipynb_file__": "/data/My Notes.ipynb"}, folder)
+    assert lab == code
+    assert lab.startswith("My-Notes-")
+    other = session_name({"JPY_SESSION_NAME": "/other/My Notes.ipynb"}, {}, folder)
+    assert other != lab
+    assert session_name({}, {}, folder).startswith("work-")
+    assert session_name({}, {}, Path("/")).startswith("notebook-")
+
+
+@pytest.mark.parametrize(
+    "name", ["In", "Out", "_", "___", "_3", "_i3", "_ii", "_oh", "_dh", "__vsc_ipynb_file__"]
+)
+def test_names_of_the_shell(name: str) -> None:
+    assert is_own(name, 1, {})
+
+
+def test_names_of_the_user() -> None:
+    hidden = {"exit": 1}
+    assert is_own("exit", 1, hidden)
+    assert not is_own("exit", "mine", hidden)
+    assert not any(is_own(name, 1, hidden) for name in ("x", "_x", "__x__", "_i3x", "Inn"))
+
+
+def test_the_first_line_of_a_transaction() -> None:
+    assert _without_marker(["\n", "%%transaction\n", "x = 1\n"]) == ["\n", "\n", "x = 1\n"]
+    assert _without_marker(["x = 1\n", "%%transaction\n"]) == ["x = 1\n", "%%transaction\n"]
+    assert _without_marker(["%%transaction now\n"]) == ["%%transaction now\n"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "only"),
+    [("%log", True), (" %rollback ~2\n", True), ("%holdfast x", True), ("x = 1", False),
+     ("%log\nx = 1", False), ("%time x", False), ("%fork", False)],
+)  # fmt: skip
+def test_cells_that_are_no_work(cell: str, only: bool) -> None:
+    assert _only_magic(cell) is only
