@@ -32,6 +32,7 @@ from holdfast.runtime.trial import clear
 
 _KILL_SECONDS = 20.0
 _NO_ROOM = 1024 * 1024
+_FOR_THE_CALLER = ("dump.log", "stats-dump")  # of CRIU's work path; Podman looks for them
 # Options of `checkpoint` that the `restore` which follows must be given, too.
 _SHARED = ("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks", "--empty-ns")
 
@@ -59,6 +60,7 @@ class CheckpointHandler:
         leave_running: bool,
         options: Sequence[str] = (),
         image_path: str | None = None,
+        work_path: str | None = None,
     ) -> Taken:
         """Freeze the container, keep it, and let it go on or end it. Raises CaptureFailed and
         others; then the container goes on as before."""
@@ -82,9 +84,11 @@ class CheckpointHandler:
         with guarded(self._state, operation, it.undo()):
             frozen_ms = self._dump(staged, overlay, options, status, leave_running)
             self._describe(staged, config, options, frozen_ms)
+            if work_path is not None:
+                _hand_over(staged / vault.WORK, Path(work_path), _FOR_THE_CALLER)
             clear(staged / vault.WORK)
             if image_path is not None:
-                populate(staged / vault.MEMORY, Path(image_path))
+                _hand_over(staged / vault.MEMORY, Path(image_path))
             saved = it.vault.save(it.subject, staged, reason)
             if not leave_running:
                 it.vault.check(saved)
@@ -209,12 +213,13 @@ def _exact(name: str, size: int) -> dict[str, object]:
     return {"name": name, "outcome": "exact", "reason": "", "size_bytes": size}
 
 
-def populate(memory: Path, image_path: Path) -> None:
+def _hand_over(folder: Path, place: Path, names: Sequence[str] | None = None) -> None:
     """Copy the images to where the caller asked for them: an engine takes an empty folder for an
     old checkpoint. A copy, because what the caller does with it must not reach ours."""
     try:
-        image_path.mkdir(parents=True, exist_ok=True)
-        for path in sorted(memory.iterdir()):
-            shutil.copyfile(path, image_path / path.name)
+        place.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            if names is None or path.name in names:
+                shutil.copyfile(path, place / path.name)
     except OSError as error:
-        raise from_os_error(error, "writing the images to --image-path") from error
+        raise from_os_error(error, f"writing the images to {place}") from error

@@ -78,7 +78,10 @@ class RuncHandler:
     @cached_property
     def image_path(self) -> str | None:
         """Where the caller wants images, or has them."""
-        given = self.args.options.text("image-path")
+        return self._path("image-path")
+
+    def _path(self, option: str) -> str | None:
+        given = self.args.options.text(option)
         return os.path.abspath(given) if given else None
 
     @cached_property
@@ -221,6 +224,7 @@ class RuncHandler:
                 leave_running=self.args.options.on("leave-running"),
                 options=given,
                 image_path=self.image_path,
+                work_path=self._path("work-path"),
             )
             return 0
         self._mark()

@@ -1,0 +1,84 @@
+"""Docker and Podman through the same wrapper."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.containerd import eventually
+from holdfast.testing.daemons import Docker, Engine, Podman
+
+COUNT = (
+    "echo new > /etc/new; rm /etc/doomed;"
+    " i=0; while :; do i=$((i+1)); echo $i > /count; sleep .1; done"
+)
+
+
+@pytest.fixture(params=[Docker, Podman], ids=["docker", "podman"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    folder = Path(tempfile.mkdtemp(prefix="hf-"))  # Podman wants its paths short
+    made: Engine = request.param(folder / "e")
+    try:
+        yield made
+    finally:
+        made.close()
+    folder.rmdir()  # nothing is left, and nothing mounted
+
+
+def count(engine: Engine) -> int:
+    found = ""
+    while not found:
+        found = engine.exec("shop", "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
+    return int(found)
+
+
+def holdfast(engine: Engine, *words: str) -> str:
+    program = [sys.executable, "-m", "holdfast", "container", *words]
+    done = subprocess.run(program, capture_output=True, text=True, env=engine.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
+    engine.run("shop", "sh", "-c", COUNT)
+    eventually(lambda: count(engine) > 10, "it counts")
+    at = count(engine)
+    holdfast(engine, "checkpoint", "shop", "--stop")
+    eventually(lambda: not engine.running("shop"), "it has stopped")
+    engine.call("start", "shop")
+    assert count(engine) >= at
+    assert engine.exec("shop", "ls", "/etc").split().count("new") == 1
+    assert "doomed" not in engine.exec("shop", "ls", "/etc").split()
+    assert "restored from" in holdfast(engine, "list")
+
+    # And a new container of the same name: its layer is a new one, too.
+    holdfast(engine, "finalize")
+    eventually(lambda: not engine.running("shop"), "it has stopped")
+    engine.call("rm", "shop")
+    engine.run("shop", "sh", "-c", COUNT)
+    assert count(engine) >= at
+    assert "doomed" not in engine.exec("shop", "ls", "/etc").split()
+
+
+def test_the_engines_own_checkpoints(engine: Engine, tmp_path: Path) -> None:
+    engine.run("shop", "sh", "-c", COUNT)
+    eventually(lambda: count(engine) > 10, "it counts")
+    if isinstance(engine, Docker):
+        engine.call("checkpoint", "create", "shop", "first")
+        eventually(lambda: not engine.running("shop"), "it has stopped")
+        engine.call("start", "--checkpoint", "first", "shop")
+    else:
+        archive = tmp_path / "shop.tar"
+        engine.call("container", "checkpoint", "--export", str(archive), "-c", "none", "shop")
+        with tarfile.open(archive) as opened:
+            names = set(opened.getnames())
+        assert {"stats-dump", "config.dump", "checkpoint/inventory.img"} <= names
+        engine.call("rm", "shop")
+        engine.call("container", "restore", "--import", str(archive))
+    assert count(engine) > 10
