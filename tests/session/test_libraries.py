@@ -137,3 +137,15 @@ def test_torch() -> None:
         session.restore(checkpoint)
         assert session.execute("torch.equal(m(t), out)", check=True).value is True
         assert session.execute("torch.rand(1).item()", check=True).value == drawn
+
+
+def test_an_array_is_restored_frozen_and_restored_again() -> None:
+    """numpy lets an array that it reads from a pickle use the pickle's bytes as its memory."""
+    with sync.Session("again", store=open_store("memory://")) as session:
+        session.execute("import numpy as np\na = np.arange(4000.0)\nview = a[5:10]", check=True)
+        session.restore(session.checkpoint())
+        session.execute("a[7] = -1", check=True)
+        report = session.restore(session.checkpoint())
+        assert [item.outcome for item in report if item.name in ("a", "view")] == ["exact"] * 2
+        shares = "(float(view[2]), a.__setitem__(8, -2), float(view[3]))"
+        assert session.execute(shares, check=True).value == (-1.0, None, -2.0)

@@ -46,6 +46,8 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
 
     buffer = root.T if isinstance(root, numpy.ndarray) and not root.flags.c_contiguous else root
     made = numpy.ndarray(shape, _one_of_a_kind(dtype), buffer, offset, strides)
+    if writeable and type(root) is bytes:
+        return made.copy()  # of a checkpoint that took such bytes for somebody else's
     made.flags.writeable = writeable
     return made
 
@@ -71,6 +73,9 @@ def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
     owner = root.base
     if type(owner) is memoryview:
         owner = owner.obj  # `numpy.frombuffer` holds it so
+    if type(owner) is bytes and root.flags.writeable:
+        # numpy took them over when it read the array from a pickle: nobody else has them.
+        owner = None
     if type(owner) in (bytes, bytearray) and not root.dtype.hasobject:
         return _view(obj, owner, address(owner))
     if owner is not None and root.flags.writeable and _shows(owner):
