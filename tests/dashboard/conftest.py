@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.server.conftest import Server, Starter
 
 from holdfast.store import Store, open_store
 
+PICTURES = Path(__file__).resolve().parents[2] / "docs/images"
 PATIENCE = 30_000  # milliseconds: others use this machine, too
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def server(home: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
     """A browser that has logged in, as a person does."""
-    made = browser.new_context(viewport={"width": 1200, "height": 800})
+    made = browser.new_context(viewport={"width": 1000, "height": 680}, accept_downloads=True)
     made.set_default_timeout(PATIENCE)
     page = made.new_page()
     page.goto(server.address)
@@ -123,3 +125,18 @@ def holdfast(home: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def picture(page: Page, name: str) -> None:
+    """With HOLDFAST_PICTURES=1 what is seen becomes a picture of the docs."""
+    if os.environ.get("HOLDFAST_PICTURES") == "1":
+        page.wait_for_timeout(300)
+        # Where the tests keep their store is of no interest.
+        page.locator("[data-store]").evaluate_all(
+            "(found) => found.forEach((each) => { each.textContent = '~/.holdfast/store'; })"
+        )
+        file = PICTURES / f"{name}.png"
+        page.screenshot(path=file, animations="disabled")
+        from PIL import Image
+
+        Image.open(file).convert("RGB").quantize(96).save(file, optimize=True)

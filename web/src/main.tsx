@@ -9,6 +9,10 @@ import { Empty } from "./parts/states";
 import { begin, route } from "./route";
 import * as theme from "./theme";
 import { CheckpointView } from "./views/checkpoint";
+import { ConsoleView } from "./views/console";
+import { DiffView } from "./views/diff";
+import { RunView } from "./views/run";
+import { StoreView } from "./views/store";
 import { SubjectView } from "./views/subject";
 import { SubjectsView } from "./views/subjects";
 import "./style.css";
@@ -22,6 +26,14 @@ function View() {
       return <SubjectView key={at.subject} subject={at.subject} />;
     case "checkpoint":
       return <CheckpointView key={at.id} id={at.id} />;
+    case "diff":
+      return <DiffView key={`${at.before} ${at.after}`} before={at.before} after={at.after} />;
+    case "store":
+      return <StoreView />;
+    case "run":
+      return <RunView />;
+    case "console":
+      return <ConsoleView key={at.subject} subject={at.subject} />;
     default:
       return (
         <Empty title="There is nothing at this address">

@@ -47,6 +47,9 @@ export interface Manifest {
     root: string;
   }[];
   report: Item[] | null;
+  relatives: {
+    [k: string]: string;
+  };
 }
 export interface Item {
   name: string;
@@ -96,6 +99,21 @@ export interface Diff {
     size_after: number | null;
     changed_bytes: number;
   }[];
+  values: ValueChange[];
+  more_values: number;
+  variables: VariableChange[] | null;
+}
+export interface ValueChange {
+  part: string;
+  path: string;
+  before?: unknown;
+  after?: unknown;
+}
+export interface VariableChange {
+  name: string;
+  change: "added" | "removed" | "changed";
+  before: Item | null;
+  after: Item | null;
 }
 export interface Verification {
   ok: boolean;
@@ -152,6 +170,99 @@ export interface Gone {
 export interface Example {
   subjects: string[];
 }
+export interface Array {
+  shape: number[];
+  dtype: string;
+  looked_at: number;
+  minimum: number | null;
+  maximum: number | null;
+  mean: number | null;
+  missing: number;
+  series: number[];
+  histogram: number[];
+}
+export interface Variable {
+  name: string;
+  type: string;
+  text: string;
+  source: string | null;
+  array: Array | null;
+}
+export interface File {
+  path: string;
+  kind: "file" | "folder" | "link" | "deleted";
+  size: number;
+  time: number;
+}
+export interface Content {
+  variables: Variable[] | null;
+  state: unknown;
+  has_state: boolean;
+  files: File[] | null;
+  more_files: boolean;
+  versions: {
+    [k: string]: string;
+  };
+}
+export interface Usage {
+  store: string;
+  subjects: number;
+  checkpoints: number;
+  content_bytes: number;
+  chunks: number;
+  unique_bytes: number;
+  packs: number;
+  packs_bytes: number;
+  log_bytes: number;
+  disk_bytes: number;
+  dedup_ratio: number | null;
+  prune_would_remove: number;
+  prune_would_free_bytes: number;
+}
+export interface Health {
+  usage: Usage;
+  kinds: {
+    kind: "state" | "session" | "sandbox" | "container" | "bundle";
+    subjects: number;
+    checkpoints: number;
+    content_bytes: number;
+    stored_bytes: number;
+  }[];
+  over_time: {
+    time: string;
+    checkpoints: number;
+    content_bytes: number;
+    stored_bytes: number;
+  }[];
+  verified: {
+    time: string;
+    ok: boolean;
+    deep: boolean;
+    problems: number;
+    checkpoints: number;
+  } | null;
+}
+export interface Session {
+  name: string;
+  subject: string;
+  busy: boolean;
+  clients: number;
+}
+export interface Sessions {
+  sessions: Session[];
+  why_not: string | null;
+}
+export interface Started {
+  name: string;
+  subject: string;
+  report: Item[];
+}
+export interface Reported {
+  report: Item[];
+}
+export interface Interrupted {
+  interrupted: boolean;
+}
 export interface Trust {
   trust?: boolean;
 }
@@ -191,6 +302,8 @@ export interface ItemReport {
   reason?: string;
   tier?: string;
   size_bytes?: number;
+  type_name?: string;
+  summary?: string;
 }
 export interface ErrorMessage {
   type: "ErrorMessage";

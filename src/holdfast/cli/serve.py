@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
-from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS
+from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
     from holdfast.sandbox.settings import Settings
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     "--auth",
     type=click.Choice(AUTHS),
     help="`none` asks for no token, on loopback only.  [default: token]",
+)
+@click.option(
+    "--sessions",
+    type=click.Choice(SESSIONS),
+    help="Whether it runs sessions, as its own user; `auto`: on loopback.  [default: auto]",
 )
 @click.option(
     "--advertise",
@@ -79,6 +84,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
         from holdfast.server.guard import is_loopback
         from holdfast.server.listen import address, bind, serve
         from holdfast.server.logs import set_up
+        from holdfast.server.sessions import Sessions
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "holdfast":
@@ -104,11 +110,21 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
+        sessions = Sessions(store, _no_sessions(str(settings["sessions"]), is_loopback(place)))
         kept = _kept(settings, images, url)
         with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
-            app = create_app(store, token, sandboxes=sandboxes, site=Site.find())
+            app = create_app(store, token, sandboxes=sandboxes, sessions=sessions, site=Site.find())
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
+
+
+def _no_sessions(wanted: str, loopback: bool) -> str | None:
+    """Why the server runs no sessions, if so: whoever has its token would run code as its user,
+    and that is more than a sandbox lets them do."""
+    if wanted == "on" or (wanted == "auto" and loopback):
+        return None
+    why = "it was told not to" if wanted == "off" else "it does not listen on loopback"
+    return f"{why}; `holdfast serve --sessions on` lets it"
 
 
 def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> Settings:

@@ -17,6 +17,7 @@ from holdfast.model.home import home
 ENGINES = ("auto", "gvisor", "runc", "process")
 AUTHS = ("token", "none")
 LOG_FORMATS = ("text", "json")
+SESSIONS = ("auto", "on", "off")
 
 
 def _text(value: object) -> object:
@@ -116,6 +117,7 @@ KNOWN = (
     Setting(name="port", parse=_port, default=lambda _: 8787),
     Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
     Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
+    Setting(name="sessions", parse=_one_of(*SESSIONS), default=lambda _: "auto"),
     Setting(name="advertise", parse=_url, default=lambda _: None),
     Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
     Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),

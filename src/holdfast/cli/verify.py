@@ -41,11 +41,13 @@ def command(
     from holdfast.cli.progress import bar
     from holdfast.model.errors import Corrupt
     from holdfast.server import shapes
+    from holdfast.view import verified
     from holdfast.view.words import count
 
     with invocation.store() as store, bar("verifying", quiet=invocation.json) as progress:
         result = store.verify(deep=deep, progress=progress)
         everything = store.list()
+        verified.note(store.url, result)
     invocation.show(shapes.verification(result), lambda: _page(result, everything))
     if not result.ok:
         raise Corrupt(

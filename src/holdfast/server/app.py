@@ -35,13 +35,16 @@ from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.server import handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.archives import Archives
+from holdfast.server.consoles import Consoles
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.logs import Requests
 from holdfast.server.openapi import describe
+from holdfast.server.operations import EVERY
 from holdfast.server.sandboxes import Sandboxes
+from holdfast.server.sessions import Sessions
 from holdfast.server.site import routes as site_routes
-from holdfast.server.verbs import OPERATIONS, Nothing, read_body
+from holdfast.server.verbs import Nothing, read_body
 from holdfast.server.watching import FAR_SECONDS, NEAR_SECONDS, Watcher
 from holdfast.view.lineage import Lineage, trace
 from holdfast.view.reports import read_report
@@ -62,6 +65,7 @@ def create_app(
     token: str | None,
     *,
     sandboxes: Sandboxes | None = None,
+    sessions: Sessions | None = None,
     site: Site | None = None,
 ) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
@@ -69,14 +73,15 @@ def create_app(
     credentials = Pass(token) if token is not None else None
     boxes = sandboxes or Sandboxes(None)
     routes = _Routes(store, credentials, boxes.fleet, has_site=site is not None)
+    hosted = sessions or Sessions(store, "it was started without them")
     near = "://" not in store.url or store.url.startswith(("file:", "memory:"))
     watcher = Watcher(
         routes.ask,
-        lambda: {"sessions": [], "sandboxes": boxes.running()},
+        lambda: {"sessions": hosted.running(), "sandboxes": boxes.running()},
         NEAR_SECONDS if near else FAR_SECONDS,
     )
     return Starlette(
-        lifespan=lambda app: _running(boxes.fleet),
+        lifespan=lambda app: _running(boxes.fleet, hosted),
         routes=[
             Route("/status", routes.status),
             Route("/login", routes.login_form, methods=["GET"]),
@@ -92,9 +97,10 @@ def create_app(
             Route("/v1/sandboxes", boxes.listed),
             Route("/v1/sandboxes/{id}/checkpoint", boxes.checkpoint, methods=["POST"]),
             Route("/v1/sandboxes/{id}", boxes.kill, methods=["DELETE"]),
+            *Consoles(hosted).routes(),
             Route("/v1/openapi.json", routes.openapi),
             Route("/v1/example", routes.example, methods=["POST"]),
-            *(each.route(routes.ask) for each in OPERATIONS),
+            *(each.route(routes.ask) for each in EVERY),
             *Archives(store).routes(),
             Route("/metrics", routes.metrics),
             Route("/execute", boxes.execute, methods=["POST"]),
@@ -112,11 +118,13 @@ def create_app(
 
 
 @contextlib.asynccontextmanager
-async def _running(fleet: Fleet | None) -> AsyncIterator[None]:
-    """Sandboxes stand ready while the server runs, and are put away when it stops."""
+async def _running(fleet: Fleet | None, sessions: Sessions) -> AsyncIterator[None]:
+    """Sandboxes stand ready while the server runs; they and sessions are put away when it stops."""
     if fleet is not None:
         fleet.begin()
     yield
+    for trouble in await sessions.close():
+        log.warning("not checkpointed: %s", trouble)
     if fleet is not None:
         for trouble in await fleet.stop():
             log.warning("not checkpointed: %s", trouble)
@@ -154,7 +162,7 @@ class _Routes:
         return JSONResponse(told)
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(describe(OPERATIONS))
+        return JSONResponse(describe(EVERY))
 
     async def example(self, request: Request) -> Response:
         await read_body(request, Nothing)
@@ -241,9 +249,13 @@ class _Routes:
 
     async def checkpoint(self, request: Request) -> Response:
         reference = request.path_params["id"]
-        return JSONResponse(
-            shapes.manifest(*await self.ask(lambda store: _described(store, reference)))
-        )
+
+        def look(store: Store) -> dict[str, object]:
+            manifest, report = _described(store, reference)
+            told = shapes.manifest(manifest, report)
+            return {**told, "relatives": _shorts(store, manifest.checkpoint)}
+
+        return JSONResponse(await self.ask(look))
 
     async def lineage(self, request: Request) -> Response:
         return JSONResponse(shapes.lineage(await self._lineage(request)))
@@ -268,6 +280,15 @@ def _described(store: Store, reference: str) -> tuple[Manifest, Report | None]:
         return manifest, read_report(store, manifest)
     except (Corrupt, Denied):
         return manifest, None
+
+
+def _shorts(store: Store, checkpoint: Checkpoint) -> dict[str, str]:
+    """What people call the checkpoints that this one names, as far as they are there."""
+    found = {}
+    for each in {*checkpoint.parents, *filter(None, [checkpoint.rollback_of])}:
+        with contextlib.suppress(NotFound):
+            found[each] = store.resolve(each).short
+    return found
 
 
 def _signed_in(request: Request) -> bool:

@@ -11,31 +11,17 @@ import msgspec
 from holdfast import __version__
 from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
+from holdfast.server import schemas
 from holdfast.server.archives import MEDIA_TYPE
+from holdfast.server.schemas import COUNT as _COUNT
+from holdfast.server.schemas import FLAG as _FLAG
+from holdfast.server.schemas import TEXT as _TEXT
+from holdfast.server.schemas import Schema
+from holdfast.server.schemas import listed as _list
+from holdfast.server.schemas import maybe as _maybe
+from holdfast.server.schemas import named as _ref
+from holdfast.server.schemas import shaped as _object
 from holdfast.server.verbs import Operation
-
-Schema = dict[str, object]
-
-_TEXT: Schema = {"type": "string"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_FLAG: Schema = {"type": "boolean"}
-
-
-def _maybe(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _list(schema: Schema) -> Schema:
-    return {"type": "array", "items": schema}
-
-
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
 
 SCHEMAS: dict[str, Schema] = {
     "Error": _object(error=_object(kind=_TEXT, message=_TEXT, hint=_maybe(_TEXT))),
@@ -66,6 +52,7 @@ SCHEMAS: dict[str, Schema] = {
         checkpoint=_ref("Checkpoint"),
         parts=_list(_object(name=_TEXT, size=_COUNT, split=_TEXT, root=_TEXT)),
         report=_maybe(_list(_ref("Item"))),
+        relatives={"type": "object", "additionalProperties": _TEXT},
     ),
     "Item": _object(
         name=_TEXT,
@@ -113,6 +100,9 @@ SCHEMAS: dict[str, Schema] = {
                 changed_bytes=_COUNT,
             )
         ),
+        values=_list(_ref("ValueChange")),
+        more_values=_COUNT,
+        variables=_maybe(_list(_ref("VariableChange"))),
     ),
     "Verification": _object(
         ok=_FLAG,
@@ -155,7 +145,76 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Gone": _object(id=_TEXT),
     "Example": _object(subjects=_list(_TEXT)),
+    **schemas.MORE,
 }
+
+_NAMED: Schema = {"type": "object", "additionalProperties": False}
+_ONE = "/v1/sessions/{name:path}"
+SESSIONS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None], ...] = (
+    ("listSessions", "get", "/v1/sessions", "Sessions that run here", "Sessions", {}, None),
+    (
+        "startSession",
+        "post",
+        "/v1/sessions",
+        "Start a session, or bring it back from its head",
+        "Started",
+        {},
+        {
+            **_NAMED,
+            "properties": {
+                "name": _maybe({**_TEXT, "minLength": 1, "maxLength": 255}),
+                "trust": _FLAG,
+            },
+        },
+    ),
+    (
+        "checkpointSession",
+        "post",
+        f"{_ONE}/checkpoint",
+        "Freeze a session that goes on",
+        "SandboxCheckpoint",
+        {},
+        {**_NAMED, "properties": {"reason": {**_TEXT, "minLength": 1, "maxLength": 1000}}},
+    ),
+    (
+        "rollbackSession",
+        "post",
+        f"{_ONE}/rollback",
+        "Let a running session go back",
+        "Reported",
+        {},
+        {
+            **_NAMED,
+            "properties": {
+                "to": _maybe({**_TEXT, "minLength": 1, "maxLength": 1000}),
+                "trust": _FLAG,
+            },
+        },
+    ),
+    (
+        "restoreSession",
+        "post",
+        f"{_ONE}/restore",
+        "Give a running session the content of a checkpoint",
+        "Reported",
+        {},
+        {
+            **_NAMED,
+            "properties": {"to": {**_TEXT, "minLength": 1, "maxLength": 1000}, "trust": _FLAG},
+            "required": ["to"],
+        },
+    ),
+    (
+        "interruptSession",
+        "post",
+        f"{_ONE}/interrupt",
+        "End what a session is running",
+        "Interrupted",
+        {},
+        _NAMED,
+    ),
+    ("stopSession", "delete", _ONE, "End a session after a checkpoint", "Gone", {}, None),
+)
 
 # Routes that are older than the table of verbs, or that look at sandboxes.
 _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None], ...] = (
@@ -224,6 +283,7 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
         {},
         {"type": "object", "additionalProperties": False},
     ),
+    *SESSIONS,
     ("killSandbox", "delete", "/v1/sandboxes/{id}", "End a sandbox for good", "Gone", {}, None),
 )
 

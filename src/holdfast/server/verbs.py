@@ -159,12 +159,20 @@ def _undo(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, obj
 
 
 def _diff(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
-    return shapes.diff(store.diff(given["before"], given["after"]))
+    from holdfast.server.contents import difference
+    from holdfast.view.variables import compare
+
+    found = store.diff(given["before"], given["after"])
+    return difference(found, compare(store, found))
 
 
 def _verify(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
     assert isinstance(body, Verify)
-    return shapes.verification(store.verify(deep=body.deep))
+    from holdfast.view import verified
+
+    found = store.verify(deep=body.deep)
+    verified.note(store.url, found)
+    return shapes.verification(found)
 
 
 def _prune(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:

@@ -27,6 +27,12 @@ export function Shell({ children }: { children: ComponentChildren }) {
           <Link to={{ view: "subjects" }} current={view === "subjects"}>
             Subjects
           </Link>
+          <Link to={{ view: "run" }} current={view === "run" || view === "console"}>
+            Run
+          </Link>
+          <Link to={{ view: "store" }} current={view === "store"}>
+            Store
+          </Link>
         </nav>
         <span class={`link ${link.value}`} role="status">
           {WORDS[link.value]}

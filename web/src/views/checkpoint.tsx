@@ -6,6 +6,7 @@ import { get, ofCheckpoint } from "../api";
 import { useAsked } from "../asking";
 import { doom, doomed, keep } from "../deleting";
 import { picture } from "../live";
+import { ContentOf } from "../parts/content";
 import { Age, CheckpointLink, KindMark, Link, Marks, SubjectLink } from "../parts/links";
 import { ReportTable } from "../parts/report";
 import { Trouble, Waiting } from "../parts/states";
@@ -53,8 +54,9 @@ function Page({ manifest }: { manifest: Manifest }) {
         </h1>
         <Buttons checkpoint={checkpoint} head={head} />
       </div>
-      <Facts checkpoint={checkpoint} />
+      <Facts checkpoint={checkpoint} relatives={manifest.relatives} />
       {manifest.report && <ReportTable items={manifest.report} />}
+      <ContentOf id={checkpoint.id} />
       <Parts manifest={manifest} />
     </>
   );
@@ -62,8 +64,14 @@ function Page({ manifest }: { manifest: Manifest }) {
 
 function Buttons({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }) {
   const going = doomed.value.has(checkpoint.id);
+  const parent = checkpoint.parents[0];
   return (
     <div class="buttons">
+      {parent && (
+        <Link to={{ view: "diff", before: parent, after: checkpoint.id }} class="button">
+          What changed
+        </Link>
+      )}
       {!head && (
         <button type="button" onClick={() => actions.rollback(checkpoint.subject, checkpoint)}>
           Roll back to this
@@ -82,6 +90,9 @@ function Buttons({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }
       <button type="button" onClick={() => actions.tag(checkpoint)}>
         Tag
       </button>
+      <a class="button" href={ofCheckpoint(checkpoint.id, "/export")} download>
+        Export
+      </a>
       {going ? (
         <button type="button" onClick={() => keep(checkpoint.id)}>
           Keep it
@@ -95,11 +106,11 @@ function Buttons({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }
   );
 }
 
-function Facts({ checkpoint }: { checkpoint: Checkpoint }) {
+function Facts(props: { checkpoint: Checkpoint; relatives: Record<string, string> }) {
+  const { checkpoint, relatives } = props;
   const shared = Math.max(0, checkpoint.size_bytes - checkpoint.stored_bytes);
-  const lineage = picture.value.lineages.get(checkpoint.subject);
-  const shorts = new Map(lineage?.checkpoints.map((each) => [each.id, each.short]));
-  const other = (id: string) => <CheckpointLink checkpoint={{ id, short: shorts.get(id) ?? id }} />;
+  const other = (id: string) =>
+    relatives[id] ? <CheckpointLink checkpoint={{ id, short: relatives[id] }} /> : "a deleted one";
   return (
     <section class="card" aria-label="Facts">
       <div class="sizes">

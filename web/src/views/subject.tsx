@@ -6,6 +6,7 @@ import { picture, refused, watch } from "../live";
 import { Age, KindMark, Link } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
 import { Tree } from "../parts/tree";
+import { go } from "../route";
 import type { Lineage } from "../shapes";
 import { count, honest } from "../words";
 
@@ -33,7 +34,7 @@ export function SubjectView({ subject }: { subject: string }) {
   };
   return (
     <>
-      <Head lineage={lineage} />
+      <Head lineage={lineage} marked={marked} />
       {lineage.checkpoints.length ? (
         <Tree lineage={lineage} marked={new Set(marked)} onMark={mark} />
       ) : (
@@ -49,10 +50,18 @@ export function SubjectView({ subject }: { subject: string }) {
   );
 }
 
-function Head({ lineage }: { lineage: Lineage }) {
+function Head({ lineage, marked }: { lineage: Lineage; marked: readonly string[] }) {
   const [kind = "", ...rest] = lineage.subject.split("/");
   const lives = actions.runner(lineage.subject);
   const head = lineage.checkpoints.find((each) => each.id === lineage.head);
+  const order = new Map(lineage.checkpoints.map((each) => [each.id, each.sequence]));
+  const chosen = marked.filter((id) => order.has(id));
+  const compare = () => {
+    const [a, b] = [...chosen].sort((x, y) => (order.get(x) ?? 0) - (order.get(y) ?? 0));
+    const before = b === undefined ? (head?.parents[0] ?? a) : a;
+    const after = b === undefined ? a : b;
+    if (before && after) go({ view: "diff", before, after });
+  };
   return (
     <>
       <nav class="crumbs" aria-label="Where you are">
@@ -64,6 +73,11 @@ function Head({ lineage }: { lineage: Lineage }) {
           {lives && <span class="mark live">running</span>}
         </h1>
         <div class="buttons">
+          {(kind === "session" || kind === "sandbox") && (
+            <Link to={{ view: "console", subject: lineage.subject }} class="button">
+              Console
+            </Link>
+          )}
           {lives && (
             <button
               type="button"
@@ -85,6 +99,9 @@ function Head({ lineage }: { lineage: Lineage }) {
               Fork
             </button>
           )}
+          <button type="button" disabled={chosen.length !== 2} data-compare onClick={compare}>
+            Compare {chosen.length ? `(${chosen.length} of 2)` : ""}
+          </button>
         </div>
       </div>
       <p class="soft">
@@ -94,7 +111,8 @@ function Head({ lineage }: { lineage: Lineage }) {
             , the newest <Age time={lineage.checkpoints[0].time} />
           </>
         )}
-        .{!lives && kind === "state" && " The program that owns this state takes its checkpoints."}
+        . Mark two of them to compare.
+        {!lives && kind === "state" && " The program that owns this state takes its checkpoints."}
         {!lives && kind === "session" && " A console brings it back to life."}
       </p>
     </>

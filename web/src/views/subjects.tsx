@@ -31,6 +31,9 @@ export function SubjectsView() {
     <>
       <div class="title">
         <h1>{count(all.length, "subject")}</h1>
+        <Link to={{ view: "run" }} class="button primary">
+          Run something
+        </Link>
       </div>
       <search class="filters">
         <input
@@ -150,6 +153,9 @@ function Nothing() {
         >
           {busy ? "Making an example…" : "Make an example"}
         </button>
+        <Link to={{ view: "run" }} class="button">
+          Start a session or a sandbox
+        </Link>
       </div>
       <p>Or take a first checkpoint from Python; this page shows it at once:</p>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may have to be scrolled */}

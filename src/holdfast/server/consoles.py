@@ -1,0 +1,151 @@
+"""The ways to a session that runs here: JSON to start, freeze and end it, a WebSocket to type."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from holdfast.model.errors import Corrupt, NotFound
+from holdfast.server import shapes
+from holdfast.server.sandboxes import Reason, accept
+from holdfast.server.sessions import Console, Sessions
+from holdfast.server.verbs import Nothing, Rollback, Text, read_body
+
+WAITING = 2000  # messages that a client may leave unread
+NO_SESSION, TOO_SLOW, BAD_MESSAGE = 4004, 1013, 1003
+
+
+class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The name of a session; without one, it gets one."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    trust: bool = False
+
+
+class Back(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The checkpoint whose content a session gets."""
+
+    to: Text
+    trust: bool = False
+
+
+class Consoles:
+    """Routes on the sessions of a server."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def routes(self) -> list[BaseRoute]:
+        one = "/v1/sessions/{name:path}"
+        return [
+            Route("/v1/sessions", self.listed, methods=["GET"]),
+            Route("/v1/sessions", self.start, methods=["POST"]),
+            Route(f"{one}/checkpoint", self.checkpoint, methods=["POST"]),
+            Route(f"{one}/rollback", self.rollback, methods=["POST"]),
+            Route(f"{one}/restore", self.restore, methods=["POST"]),
+            Route(f"{one}/interrupt", self.interrupt, methods=["POST"]),
+            WebSocketRoute(f"{one}/console", self.console),
+            Route(one, self.stop, methods=["DELETE"]),
+        ]
+
+    async def listed(self, request: Request) -> Response:
+        told = {"sessions": self._sessions.running(), "why_not": self._sessions.why_not}
+        return JSONResponse(told)
+
+    async def start(self, request: Request) -> Response:
+        asked = await read_body(request, Start)
+        assert isinstance(asked, Start)
+        name = None if asked.name is None else asked.name.removeprefix("session/")
+        console = await self._sessions.start(name, trust=asked.trust)
+        session = console.session
+        report = [shapes.item(each) for each in session.report or ()]
+        return JSONResponse(
+            {"name": session.name, "subject": str(session.subject), "report": report}
+        )
+
+    async def checkpoint(self, request: Request) -> Response:
+        asked = await read_body(request, Reason)
+        assert isinstance(asked, Reason)
+        session = self._found(request).session
+        made = await session.checkpoint(asked.reason)
+        found = await asyncio.to_thread(session.store.resolve, made.id)
+        told = {"checkpoint": shapes.checkpoint(found), "pause_ms": round(made.pause_ms, 1)}
+        return JSONResponse(told)
+
+    async def rollback(self, request: Request) -> Response:
+        asked = await read_body(request, Rollback)
+        assert isinstance(asked, Rollback)
+        session = self._found(request).session
+        report = await session.rollback(asked.to, trust=asked.trust)
+        return JSONResponse({"report": [shapes.item(each) for each in report]})
+
+    async def restore(self, request: Request) -> Response:
+        asked = await read_body(request, Back)
+        assert isinstance(asked, Back)
+        if asked.to.startswith("/"):
+            raise NotFound(f"there is no checkpoint {asked.to!r:.100}")  # no file of the server's
+        session = self._found(request).session
+        report = await session.restore(asked.to, trust=asked.trust)
+        return JSONResponse({"report": [shapes.item(each) for each in report]})
+
+    async def interrupt(self, request: Request) -> Response:
+        await read_body(request, Nothing)
+        done = await self._found(request).session.interrupt()
+        return JSONResponse({"interrupted": done})
+
+    async def stop(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        await self._sessions.stop(name)
+        return JSONResponse({"id": name})
+
+    def _found(self, request: Request) -> Console:
+        return self._sessions.find(request.path_params["name"])
+
+    async def console(self, socket: WebSocket) -> None:
+        """One client of a console, until it leaves or breaks the protocol."""
+        await accept(socket)
+        try:
+            console = self._sessions.find(socket.path_params["name"])
+        except NotFound as error:
+            await socket.close(NO_SESSION, str(error)[:100])
+            return
+        unread: asyncio.Queue[str] = asyncio.Queue()
+        leave = console.listen(unread.put_nowait)
+        sending = asyncio.create_task(_send(socket, unread))
+        try:
+            await _receive(socket, console)
+        finally:
+            leave()
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sending
+
+
+async def _send(socket: WebSocket, unread: asyncio.Queue[str]) -> None:
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has left
+        while True:
+            text = await unread.get()
+            if unread.qsize() > WAITING:
+                await socket.close(TOO_SLOW, "too slow")
+                return
+            await socket.send_text(text)
+
+
+async def _receive(socket: WebSocket, console: Console) -> None:
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        try:
+            console.take(message.get("text") or "")
+        except Corrupt as error:
+            with contextlib.suppress(RuntimeError):
+                await socket.close(BAD_MESSAGE, str(error)[:100])
+            return

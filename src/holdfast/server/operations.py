@@ -1,0 +1,7 @@
+"""Every operation of the table, wherever it is written."""
+
+from __future__ import annotations
+
+from holdfast.server import looking, verbs
+
+EVERY = (*verbs.OPERATIONS, *looking.OPERATIONS)

@@ -1,0 +1,117 @@
+/** The console of a sandbox, by the client that everybody else uses. */
+
+import { type OutputStream, Sandbox, type SandboxProcess } from "holdfast";
+import { refusalOf } from "../api";
+import type { InputMessage } from "../shapes";
+import { Console, type Language } from "./console";
+import { added } from "./transcript";
+
+/** For as long as the tab is open: who made a sandbox here may come back to it. */
+const KEPT = "holdfast.sandbox.";
+
+export const tokenOf = (id: string): string | null => sessionStorage.getItem(KEPT + id);
+
+export class SandboxConsole extends Console {
+  readonly languages = ["bash", "python"] as const;
+  readonly #sandbox: Sandbox;
+  #process: SandboxProcess | null = null;
+  #count = 0;
+
+  private constructor(sandbox: Sandbox) {
+    super();
+    this.#sandbox = sandbox;
+    this.state.value = "ready";
+  }
+
+  get id(): string {
+    return this.#sandbox.sandboxId;
+  }
+
+  static async create(name: string): Promise<SandboxConsole> {
+    const sandbox = await Sandbox.create(location.origin, {
+      enableCheckpoint: true,
+      idleTimeout: 3600,
+      enableIdleTimeoutAutoCheckpoint: true,
+      ...(name ? { name } : {}),
+    });
+    sessionStorage.setItem(KEPT + sandbox.sandboxId, sandbox.sandboxToken);
+    return new SandboxConsole(sandbox);
+  }
+
+  static async attach(id: string, token: string): Promise<SandboxConsole> {
+    const sandbox = await Sandbox.attach(location.origin, id, token);
+    sessionStorage.setItem(KEPT + id, token);
+    const console = new SandboxConsole(sandbox);
+    const under = sandbox.execution;
+    if (under) void console.#follow(under, "what was running");
+    return console;
+  }
+
+  run(language: Language, code: string): void {
+    void this.#run(language, code);
+  }
+
+  async #run(language: Language, code: string): Promise<void> {
+    try {
+      const process = await this.#sandbox.exec(
+        language,
+        code,
+        language === "python" ? { session: true } : {},
+      );
+      await this.#follow(process, code);
+    } catch (error) {
+      this.#say("error", refusalOf(error).message);
+      this.#ended();
+    }
+  }
+
+  async #follow(process: SandboxProcess, code: string): Promise<void> {
+    this.#count += 1;
+    this.#process = process;
+    this.#say("code", code);
+    const question: InputMessage = {
+      type: "InputMessage",
+      request_id: this.#count,
+      execution_id: this.#count,
+      prompt: "",
+      password: false,
+    };
+    const running = new Set([this.#count]);
+    this.transcript.value = { ...this.transcript.value, running, question };
+    const read = async (stream: OutputStream, kind: "stdout" | "stderr") => {
+      for await (const text of stream) this.#say(kind, String(text));
+    };
+    try {
+      await Promise.all([read(process.stdout, "stdout"), read(process.stderr, "stderr")]);
+      const exit = await process.wait();
+      if (exit.reason) this.#say("error", exit.reason);
+      else if (exit.signal) this.#say("note", `ended by signal ${exit.signal}`);
+      else if (exit.code) this.#say("note", `exit code ${exit.code}`);
+    } catch (error) {
+      this.#say("error", refusalOf(error).message);
+    }
+    this.#ended();
+  }
+
+  #ended(): void {
+    this.#process = null;
+    this.transcript.value = { ...this.transcript.value, running: new Set(), question: null };
+  }
+
+  #say(kind: "code" | "stdout" | "stderr" | "error" | "note", text: string): void {
+    this.transcript.value = added(this.transcript.value, { kind, text, id: this.#count });
+  }
+
+  answer(text: string): void {
+    this.#say("stdout", `${text}\n`);
+    this.#process?.writeToStdin(`${text}\n`);
+  }
+
+  interrupt(): void {
+    void this.#process?.kill();
+  }
+
+  leave(): void {
+    void this.#sandbox[Symbol.asyncDispose]();
+  }
+}
