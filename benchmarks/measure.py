@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_BEGIN, _END = "<!-- figures: written by the benchmark -->\n", "<!-- end of figures -->\n"
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -57,6 +59,18 @@ def middle(costs: Sequence[Cost]) -> Cost:
         statistics.median(cost.cpu for cost in costs),
         statistics.median(cost.added_mb for cost in costs),
     )
+
+
+def publish(page: Path, figures: str) -> None:
+    """Write the figures of a run to a page; the words around them stay."""
+    before, after = "", ""
+    if page.exists():
+        before, _, rest = page.read_text().partition(_BEGIN)
+        _, found, after = rest.partition(_END)
+        if not found:
+            raise SystemExit(f"{page} has no place for figures: {_BEGIN}{_END}")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(f"{before}{_BEGIN}\n{figures}\n\n{_END}{after}")
 
 
 def machine() -> str:
