@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.quantities import parse_duration, parse_size
+from holdfast.cli.quantities import brief, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,12 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
-@given(st.text(max_size=20))
-def test_anything_is_understood_or_refused(text: str) -> None:
-    for parse in (parse_size, parse_duration):
-        with contextlib.suppress(ValueError):
-            parse(text)
+@given(st.text(max_size=20) | st.from_regex(r"[0-9]{1,4} ?[smhdwkMGi]{0,2}B?", fullmatch=True))
+def test_anything_is_understood_or_refused_in_words(text: str) -> None:
+    for parse, least in ((parse_size, 0), (parse_duration, timedelta(seconds=1))):
+        refused = ""
+        try:
+            assert parse(text) >= least
+        except ValueError as error:
+            refused = str(error)
+        assert not refused or brief(text) in refused

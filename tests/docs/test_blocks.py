@@ -51,6 +51,8 @@ def test_the_code_on_a_page_runs(
 def test_what_the_readme_shows_can_be_pasted_into_a_file() -> None:
     """Elsewhere a block may await, as notebooks do; a newcomer has a file."""
     text = (ROOT / "README.md").read_text("utf-8")
-    for block in blocks(text):
-        if block.language == "python":
-            compile(block.text, f"README.md, line {block.line}", "exec")
+    shown = [block for block in blocks(text) if block.language == "python"]
+    assert len(shown) >= 3  # state, session, sandbox
+    for block in shown:
+        code = compile(block.text, f"README.md, line {block.line}", "exec")
+        assert "holdfast" in code.co_names or "asyncio" in code.co_names, block.text

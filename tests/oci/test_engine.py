@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -60,8 +61,17 @@ def test_the_log_cap(shell: Runc, tmp_path: Path) -> None:
         supervised(shell, script, Limits(60, tmp_path, 1_000_000))
 
 
-def test_killing_what_is_gone_is_nothing() -> None:
-    kill_tree(2**22 - 1)
+def test_killing_what_is_gone_harms_nobody() -> None:
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        try:
+            gone = subprocess.Popen(["true"])
+            gone.wait()
+            for pid in (gone.pid, 2**22 - 1):
+                kill_tree(pid)
+                assert bystander.poll() is None
+        finally:
+            kill_tree(bystander.pid)
+    assert bystander.returncode == -signal.SIGKILL
 
 
 def test_an_engine_is_known_by_the_folder_it_works_in(tmp_path: Path) -> None:
