@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+
+import msgspec
 
 from holdfast.model.errors import BadInput, Conflict
 from holdfast.store.backends.contract import Hold, hold_for_writing
-from holdfast.store.chunks.chunk import MAX_CHUNK, Location
+from holdfast.store.chunks.chunk import MAX_CHUNK
 from holdfast.store.chunks.sink import Sink
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue
 from holdfast.store.log.entries import HERE, Commit, Verb
 from holdfast.store.parts.contents import part_chunks
-from holdfast.store.parts.part import INLINE_PARTS, PartRecord, digest, encode_parts
+from holdfast.store.parts.part import INLINE_PARTS, PartRecord, Stated, digest, encode_parts
+
+Build = Callable[[Catalogue], tuple[Commit, bytes]]
 
 
 @dataclass(slots=True)
@@ -33,53 +37,12 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What a checkpoint says of itself, besides its parts."""
-
-    id: bytes
-    subject: str
-    parents: tuple[bytes, ...]
-    reason: str
-    stage: str | None
-    time: int
-    tags: dict[str, str]
-    rollback_of: bytes | None
-
-    def digest(self, parts: Collection[PartRecord]) -> bytes:
-        return digest(
-            checkpoint=self.id,
-            subject=self.subject,
-            parents=self.parents,
-            reason=self.reason,
-            stage=self.stage,
-            time=self.time,
-            tags=self.tags,
-            rollback_of=self.rollback_of,
-            parts=parts,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Who made a checkpoint that came from elsewhere, and whether who brings it vouches for it."""
 
     maker: bytes
     proof: bytes
     trusted: bool
-
-
-class Usable:
-    """Whether a composition that began at an entry may refer to what it found then."""
-
-    def __init__(self, ledger: Ledger, began: int) -> None:
-        self._ledger = ledger
-        self.began = began
-
-    def __call__(self, place: Location) -> bool:
-        return self.volume(place.volume, self._ledger.catalogue)
-
-    def volume(self, name: bytes, now: Catalogue) -> bool:
-        return now.is_usable(name, self.began)
 
 
 class Composition:
@@ -90,14 +53,20 @@ class Composition:
         self.process = os.getpid()
         hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
-            began = ledger.refresh().seq
+            self._began = ledger.refresh().seq
             ledger.library.learn(ledger.catalogue.usable())
         except BaseException:
             hold.release()
             raise
-        self._usable = Usable(ledger, began)
-        index = ledger.library.index
-        self.sink = Sink(ledger.backend, index, self._usable, hold.nonce, ledger.cipher)
+        index, began = ledger.library.index, self._began
+        self.sink = Sink(
+            ledger.backend,
+            index,
+            # What was found when the composition began may have been given up since.
+            lambda volume: ledger.catalogue.is_usable(volume, began),
+            hold.nonce,
+            ledger.cipher,
+        )
         self._counted = 0  # bytes that a commit has said to have stored
         # One that is forgotten must not keep its files and its hold until the process ends.
         self._give_up = weakref.finalize(self, _give_up, self.sink, hold, self.process)
@@ -106,14 +75,19 @@ class Composition:
         """Give up whatever no commit refers to; may be called twice."""
         self._give_up()
 
-    def committed(self) -> None:
-        """A commit is in the log: what was stored by then is not counted again for the next."""
-        self._counted = self.sink.stored_bytes
+    def commit(self, build: Build) -> Catalogue:
+        """Append the entry that `build` composes of the log as it is then."""
+        if self.sink.packs:
+            # Writes them out, which may take long; others should not have to wait for that.
+            build(self._ledger.refresh())
+        now = self._ledger.append(build)
+        self._counted = self.sink.stored_bytes  # not counted again for the next one
+        return now
 
     def compose(
         self,
         now: Catalogue,
-        facts: Facts,
+        facts: Stated,
         pieces: Collection[Piece],
         verb: Verb,
         *,
@@ -144,7 +118,7 @@ class Composition:
             listed = b""
         self.sink.finish()
         inline = self.sink.inline
-        found = facts.digest(parts)
+        found = digest(facts, parts)
         commit = Commit(
             id=facts.id,
             subject=facts.subject,
@@ -175,17 +149,7 @@ class Composition:
     def _placed(self, piece: Piece, volumes: dict[bytes, int]) -> PartRecord:
         needed = {self._volume(chunk) for chunk in piece.chunks} | set(piece.kept_in)
         numbers = tuple(volumes.setdefault(name, len(volumes)) for name in sorted(needed))
-        record = piece.record
-        return PartRecord(
-            name=record.name,
-            size=record.size,
-            split=record.split,
-            root=record.root,
-            skew=record.skew,
-            inline=record.inline,
-            map=record.map,
-            volumes=numbers,
-        )
+        return msgspec.structs.replace(piece.record, volumes=numbers)
 
     def _listed_size(self, piece: Piece) -> int:
         """At most so many bytes stand for a part in the list of parts."""
@@ -201,12 +165,12 @@ class Composition:
         Our hold keeps the file itself in place until we are done.
         """
         library = self._ledger.library
-        if now.seq != self._usable.began:
+        if now.seq != self._began:
             library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
             self.sink.rescue(chunk, library.read(place))
         for piece in pieces:
-            if any(not self._usable.volume(name, now) for name in piece.kept_in):
+            if any(not now.is_usable(name, self._began) for name in piece.kept_in):
                 again = piece.kept
                 chunks = set(part_chunks(library, piece.record) if again is None else again)
                 self.sink.refer(chunks, library.get)

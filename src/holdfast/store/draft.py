@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import wait
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +17,7 @@ from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageErro
 from holdfast.model.subject import Subject
 from holdfast.store import references
 from holdfast.store.chunks import workers
-from holdfast.store.composition import Composition, Facts, Piece
+from holdfast.store.composition import Composition, Piece
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
@@ -27,6 +26,7 @@ from holdfast.store.parts.pageio import PageReader, PageWriter
 from holdfast.store.parts.part import (
     INLINE_LEAF,
     PIECES,
+    Facts,
     PartRecord,
     Pieces,
     check_part_name,
@@ -194,10 +194,7 @@ class Draft:
         self._check_open()
         checkpoint = uuid_utils.uuid7().bytes
         try:
-            if self._sink.packs:
-                # Writes them out, which may take long; others should not have to wait for that.
-                self._entry(self._ledger.refresh(), checkpoint)
-            now = self._ledger.append(lambda now: self._entry(now, checkpoint))
+            now = self._composition.commit(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()
         record = now.record(checkpoint)
@@ -235,19 +232,13 @@ class Draft:
         return reader if self._ledger.library.index.has_all(chunks) else None
 
     def _put_pieces(self, name: str, source: Source, split: Split) -> Piece:
-        ids: list[bytes] = []
-        lengths: list[int] = []
-        running = []
-        try:
-            for data in _cut(source, split):
-                lengths.append(len(data))
-                running.append(workers.compute().submit(self._sink.put, data))
-                if len(running) > 8 * workers.count():
-                    ids.append(running.pop(0).result())
-            ids += [future.result() for future in running]
-        finally:
-            wait(running)  # when the source fails, nothing may still be writing
-        root = pieces_root(zip(ids, lengths, strict=True))
+        def store(data: bytes) -> tuple[bytes, int]:
+            return self._sink.put(data), len(data)
+
+        stored = [*workers.in_order(store, _cut(source, split), 8 * workers.count())]
+        ids = [chunk for chunk, _ in stored]
+        lengths = [length for _, length in stored]
+        root = pieces_root(stored)
         leaves = [
             encode_pieces(Pieces(b"".join(ids[i : i + PIECES]), tuple(lengths[i : i + PIECES])))
             for i in range(0, len(ids), PIECES)

@@ -222,17 +222,5 @@ class _Inspection:
 
 
 def _check_digest(record: Record, parts: tuple[PartRecord, ...]) -> None:
-    commit = record.commit
-    found = digest(
-        checkpoint=commit.id,
-        subject=commit.subject,
-        parents=commit.parents,
-        reason=commit.reason,
-        stage=commit.stage,
-        time=commit.time,
-        tags=commit.tags,
-        rollback_of=commit.rollback_of,
-        parts=parts,
-    )
-    if found != commit.digest:
+    if digest(record.commit, parts) != record.commit.digest:
         raise Corrupt("its manifest does not match its digest")

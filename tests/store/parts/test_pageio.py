@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from holdfast.model.errors import Corrupt
 from holdfast.store import Store, open_store
 
 PAGE = 4096
@@ -92,6 +93,49 @@ def test_pages_that_became_zero_store_nothing(store: Store, save, noise) -> None
     second = save(data, "pages")
     assert store.read(second, "part") == data
     assert second.stored_bytes < PAGE
+
+
+def test_a_block_that_was_zero_stores_the_pages_it_got(store: Store, save, noise) -> None:
+    data = bytearray(3 * BLOCK)
+    save(data, "pages")
+    for page in (3, 4, 70):
+        data[page * PAGE : (page + 1) * PAGE] = noise(PAGE, page)
+    second = save(data, "pages")
+    assert store.read(second, "part") == data
+    assert second.stored_bytes < 4 * PAGE
+
+
+def test_a_damaged_copy_of_a_chunk_is_made_up_for_by_another(
+    store: Store, save, noise, place: Path
+) -> None:
+    data = bytearray(noise(6 * BLOCK))
+    with store.draft("state/x") as one, store.draft("state/y") as other:
+        for draft in (one, other):  # neither knows of the other: each stores it
+            draft.put("part", data, "pages")
+        one.commit()
+        other.commit()
+    packs = [*place.glob("packs/*.pack")]
+    assert len(packs) == 2
+    data[5 * PAGE] ^= 1
+    child = save(data, "pages")  # its first block is made of pages of two chunks
+    block = bytes(data[8 * PAGE : 9 * PAGE])
+    for damaged in packs:
+        _flip(damaged, block)
+        assert store.read(child, "part") == data
+        _flip(damaged, block, back=True)
+    for damaged in packs:
+        _flip(damaged, block)
+    with pytest.raises(Corrupt, match="is damaged"):
+        store.read(child, "part")
+
+
+def _flip(pack: Path, where: bytes, *, back: bool = False) -> None:
+    """Damage a page that a pack holds raw, or mend it again."""
+    data = pack.read_bytes()
+    flipped = bytes([where[0] ^ 1]) + where[1:]
+    wanted, instead = (flipped, where) if back else (where, flipped)
+    assert data.count(wanted) == 1
+    pack.write_bytes(data.replace(wanted, instead))
 
 
 def test_what_did_not_change_is_not_stored(save, noise) -> None:

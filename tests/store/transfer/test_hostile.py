@@ -17,7 +17,7 @@ from holdfast.store import Store, open_store
 from holdfast.store.chunks.chunk import chunk_id
 from holdfast.store.keys import Key, Keyring
 from holdfast.store.parts.contents import Kind, Named
-from holdfast.store.parts.part import PartRecord, Pieces, encode_pieces, pieces_root
+from holdfast.store.parts.part import PartRecord, Pieces, digest, encode_pieces, pieces_root
 from holdfast.store.transfer.archive import ArchiveReader, ArchiveWriter, Info
 from holdfast.store.transfer.waybill import Waybill
 
@@ -92,7 +92,7 @@ def waybill(*parts: PartRecord, **changes: Any) -> Waybill:
     made = Waybill(**{**fields, **changes})
     if made.digest:
         return made
-    return msgspec.structs.replace(made, digest=made.facts().digest(made.parts))
+    return msgspec.structs.replace(made, digest=digest(made, made.parts))
 
 
 def archive_of(waybills: Iterable[Waybill], carried: Chunks = (), **info: int) -> bytes:

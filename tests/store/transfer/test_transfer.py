@@ -169,7 +169,7 @@ def test_a_head_that_is_there_stays(
 def test_an_import_does_not_move_the_clock(source: Store, stranger: Store) -> None:
     """A checkpoint dated at the end of time must not end the time of the store it comes to."""
     from holdfast.model import moment
-    from holdfast.store.composition import Facts
+    from holdfast.store.parts.part import Facts, digest
     from holdfast.store.transfer.receiver import Receiver
     from holdfast.store.transfer.waybill import Waybill
 
@@ -193,7 +193,7 @@ def test_an_import_does_not_move_the_clock(source: Store, stranger: Store) -> No
         time=end,
         tags={},
         rollback_of=None,
-        digest=facts.digest([]),
+        digest=digest(facts, []),
         parts=(),
         maker=bytes(8),
         proof=b"",

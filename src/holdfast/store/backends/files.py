@@ -8,6 +8,11 @@ from pathlib import Path
 
 from holdfast.model.errors import Corrupt
 
+# Bytes handed to the kernel at a time. From 1 MiB on it looks for long stretches of free memory to
+# cache them in, and where memory is scattered that takes longer than everything else: writing
+# 640 MB took 0.14 s of processor time in bites of up to 512 KiB, and 0.3 to 1.0 s in larger ones.
+BITE = 256 * 1024
+
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -44,8 +49,8 @@ def _not_a_file(path: Path, what: str) -> Corrupt:
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write everything at an offset; the kernel may take it in several bites."""
+    """Write everything at an offset."""
     view = memoryview(data).cast("B")
     while len(view):
-        written = os.pwrite(fd, view, offset)
+        written = os.pwrite(fd, view[:BITE], offset)
         view, offset = view[written:], offset + written

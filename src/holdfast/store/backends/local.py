@@ -27,6 +27,7 @@ from holdfast.store.backends import beats, holds, marker, mounts, reserve
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import open_file, write_all
+from holdfast.store.backends.packdraft import PackDraft
 from holdfast.store.backends.reserve import Reserve
 from holdfast.store.backends.segments import PATIENCE, LocalLog
 from holdfast.store.backends.slotfiles import FOLDER, SlotFiles
@@ -40,44 +41,23 @@ _OPEN_FILES = 64
 _FAR = 1 << 62  # no file is that long, and the system's own numbers end soon after
 
 
-class LocalPack:
+class LocalPack(PackDraft):
     """A pack being written in `tmp`."""
 
     def __init__(self, backend: LocalBackend, name: bytes) -> None:
+        super().__init__(backend.root / "tmp" / f"{name[:8].hex()}-{secrets.token_hex(4)}", 0o644)
         self._backend = backend
         self._final = backend.root / "packs" / f"{name.hex()}.pack"
-        self._draft = backend.root / "tmp" / f"{name[:8].hex()}-{secrets.token_hex(4)}"
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._fd = os.open(self._draft, flags, 0o644)
-        except OSError as error:
-            raise from_os_error(error, "beginning a pack") from error
-
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        try:
-            write_all(self._fd, data, offset)
-        except OSError as error:
-            raise from_os_error(error, "writing a pack") from error
 
     def publish(self) -> None:
         try:
             disk = self._backend.disk
             disk.sync_file(self._fd, "pack data")
-            self._draft.rename(self._final)
+            self._path.rename(self._final)
             disk.sync_directory(self._final.parent, "pack name")
         except OSError as error:
             raise from_os_error(error, "writing a pack") from error
         self._close()
-
-    def discard(self) -> None:
-        if self._fd >= 0:
-            with suppress(OSError):
-                self._draft.unlink()  # what stays is swept up when its writer's hold is gone
-            self._close()
-
-    def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
 
 
 class LocalBackend:

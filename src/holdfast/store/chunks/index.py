@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,6 +77,13 @@ class _Table:
             self.plain.item(row),
             self.codec.item(row),
         )
+
+    def locations(self, rows: NDArray[np.int32]) -> list[Location]:
+        columns = (self.offset, self.stored, self.plain, self.codec)
+        return [
+            Location(self.name, *fields)
+            for fields in zip(*(column[rows].tolist() for column in columns), strict=True)
+        ]
 
 
 class _Level:
@@ -201,10 +208,25 @@ class Index:
             wanted = ids[:, 0].astype(np.uint64)
             for level in self._levels:
                 at = level.prefixes.searchsorted(wanted)
-                at[at == len(level.prefixes)] = 0
-                for i in np.flatnonzero(level.prefixes[at] == wanted).tolist():
-                    found[i] += self._matches(level, int(at[i]), chunks[i])
+                left = np.arange(len(chunks))
+                # Rows of one prefix stand together: the same chunk in several packs, mostly.
+                while len(left := left[at[left] < len(level.prefixes)]):
+                    left = left[level.prefixes[at[left]] == wanted[left]]
+                    for i, place in self._same(level, at[left], ids[left], left):
+                        found[i].append(place)
+                    at[left] += 1
             return found
+
+    def _same(
+        self, level: _Level, at: NDArray[np.intp], ids: Prefixes, asked: NDArray[np.intp]
+    ) -> Iterator[tuple[int, Location]]:
+        """Of the rows at these positions those that are of these chunks, with who asked."""
+        packs, rows = level.packs[at], level.rows[at]
+        for number in np.unique(packs).tolist():
+            table = self._tables[number]
+            mine = np.flatnonzero(packs == number)
+            mine = mine[(table.columns()[rows[mine]] == ids[mine]).all(axis=1)]
+            yield from zip(asked[mine].tolist(), table.locations(rows[mine]), strict=True)
 
     def places(self, chunks: list[bytes]) -> Places:
         """One place for each of many chunks, as columns; -1 where none was found this quickly."""

@@ -25,7 +25,7 @@ from holdfast.store.cipher import PLAIN, Cipher
 
 SMALL_COMMIT = 1024 * 1024
 
-Usable = Callable[[Location], bool]
+Usable = Callable[[bytes], bool]  # of a volume
 FetchChunk = Callable[[bytes], Buffer]
 
 
@@ -132,8 +132,11 @@ class Sink:
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
         unknown = [c for c in chunks if c not in self._fresh and c not in self._referred]
-        for chunk, places in zip(unknown, self._index.find_many(unknown), strict=True):
-            if (place := next(filter(self._usable, places), None)) is not None:
+        found = self._index.find_many(unknown)
+        given_up = self._given_up(place for places in found for place in places)
+        for chunk, places in zip(unknown, found, strict=True):
+            place = next((one for one in places if one.volume not in given_up), None)
+            if place is not None:
                 self._referred[chunk] = place
             else:
                 plain = fetch(chunk)
@@ -165,7 +168,12 @@ class Sink:
 
     def unusable(self) -> list[tuple[bytes, Location]]:
         """Chunks referred to whose volumes were given up since."""
-        return [(c, place) for c, place in self._referred.items() if not self._usable(place)]
+        given_up = self._given_up(self._referred.values())
+        return [(c, place) for c, place in self._referred.items() if place.volume in given_up]
+
+    def _given_up(self, places: Iterable[Location]) -> set[bytes]:
+        """Of the volumes of many places those that must not be referred to."""
+        return {name for name in {place.volume for place in places} if not self._usable(name)}
 
     def rescue(self, chunk: bytes, plain: Buffer) -> None:
         """Store anew what was only referred to."""
@@ -175,7 +183,7 @@ class Sink:
     def _existing(self, chunk: bytes, aligned: bool) -> Location | None:
         for place in self._index.find(chunk):
             mappable = place.codec == RAW and place.offset % PAGE == 0
-            if (mappable or not aligned) and self._usable(place):
+            if (mappable or not aligned) and self._usable(place.volume):
                 return place
         return None
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from itertools import chain, islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _lock = threading.Lock()
 _pools: dict[str, ThreadPoolExecutor] = {}
@@ -18,6 +25,29 @@ def count() -> int:
 def compute() -> Executor:
     """For work that burns processor time."""
     return _pool("compute", count())
+
+
+def in_order(
+    task: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Generator[Result]:
+    """What `task` makes of each item, in order, by several threads that are at most `ahead` of who
+    takes it. However it ends, nothing is left running."""
+    items = iter(items)
+    running: deque[Future[Result]] = deque()
+    try:
+        first = [*islice(items, 2)]
+        if len(first) < 2:
+            # Waking a thread up takes longer than most small things that stand alone.
+            yield from map(task, first)
+            return
+        for item in chain(first, items):
+            running.append(compute().submit(task, item))
+            if len(running) > ahead:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        wait(running)
 
 
 def writing(transfers: int) -> Executor:

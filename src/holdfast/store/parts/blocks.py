@@ -109,6 +109,15 @@ class PageTable:
         starts, ends = starts[real], ends[real]
         return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
 
+    def all_extents(self) -> list[list[Extent]]:
+        """`extents` of every block, for who will need most of them."""
+        runs = self.runs()
+        found: list[list[Extent]] = [[] for _ in range(len(self))]
+        for first, pages, number, at in zip(*(column.tolist() for column in runs), strict=True):
+            block, page = divmod(first, PAGES)
+            found[block].append(Extent(page, pages, self.ids[number], at))
+        return found
+
     def extents(self, block: int) -> Iterator[Extent]:
         """The block's runs of pages, in order; holes are left out."""
         chunk, at = self.chunk[block], self.at[block]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 from blake3 import blake3
@@ -85,18 +87,42 @@ def split_ids(packed: bytes) -> list[bytes]:
     return [packed[i : i + ID_SIZE] for i in range(0, len(packed), ID_SIZE)]
 
 
-def digest(
-    *,
-    checkpoint: bytes,
-    subject: str,
-    parents: Sequence[bytes],
-    reason: str,
-    stage: str | None,
-    time: int,
-    tags: dict[str, str],
-    rollback_of: bytes | None,
-    parts: Iterable[PartRecord],
-) -> bytes:
+class Stated(Protocol):
+    """What a checkpoint says of itself, besides its parts: a commit, or a waybill."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def parents(self) -> tuple[bytes, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def stage(self) -> str | None: ...
+    @property
+    def time(self) -> int: ...
+    @property
+    def tags(self) -> dict[str, str]: ...
+    @property
+    def rollback_of(self) -> bytes | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The same of a checkpoint in the making."""
+
+    id: bytes
+    subject: str
+    parents: tuple[bytes, ...]
+    reason: str
+    stage: str | None
+    time: int
+    tags: dict[str, str]
+    rollback_of: bytes | None
+
+
+def digest(facts: Stated, parts: Iterable[PartRecord]) -> bytes:
     """The hash of the logical manifest: it names plaintext only (spec, section 7)."""
     listed = [
         [part.name, part.size, part.split, part.root, part.skew]
@@ -104,14 +130,14 @@ def digest(
     ]
     manifest = [
         1,
-        checkpoint,
-        subject,
-        list(parents),
-        reason,
-        stage,
-        time,
-        sorted([name, value] for name, value in tags.items()),
-        rollback_of,
+        facts.id,
+        facts.subject,
+        list(facts.parents),
+        facts.reason,
+        facts.stage,
+        facts.time,
+        sorted([name, value] for name, value in facts.tags.items()),
+        facts.rollback_of,
         listed,
     ]
     return blake3(msgspec.msgpack.encode(manifest)).digest()

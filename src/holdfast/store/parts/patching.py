@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import BadInput
@@ -36,22 +35,14 @@ class PatchWriter(PageWriter):
         """Returns the root, the encoded leaves, and the chunks in use. Raises Corrupt."""
         count = self._like.block_count
         self._tables = [table.resized(LEAF_BLOCKS) for table in self._like.tables()]
-        running: deque[tuple[int, Future[Examined]]] = deque()
-        try:
-            for block, pieces in _by_block(stretches, self._like.part.skew, self._like.total):
-                running.append((block, workers.compute().submit(self._patched, block, pieces)))
-                if len(running) > 8 * workers.count():
-                    self._done(*running.popleft())
-            while running:
-                self._done(*running.popleft())
-        finally:
-            wait([future for _, future in running])
+        touched = _by_block(stretches, self._like.part.skew, self._like.total)
+        with closing(workers.in_order(self._patched, touched, 8 * workers.count())) as patched:
+            for block, item in patched:
+                self._enter(self._tables[block // LEAF_BLOCKS], block % LEAF_BLOCKS, item)
         return self._finished(count)
 
-    def _done(self, block: int, future: Future[Examined]) -> None:
-        self._enter(self._tables[block // LEAF_BLOCKS], block % LEAF_BLOCKS, future.result())
-
-    def _patched(self, block: int, pieces: list[_Piece]) -> Examined:
+    def _patched(self, touched: tuple[int, list[_Piece]]) -> tuple[int, Examined]:
+        block, pieces = touched
         size = self._like.block_size(block)
         data: NDArray[np.uint8]
         if sum(length for _, length, _, _ in pieces) == size:
@@ -61,7 +52,7 @@ class PatchWriter(PageWriter):
             data = np.frombuffer(self._like.read(block), dtype=np.uint8).copy()
         for at, length, fetch, where in pieces:
             data[at : at + length] = np.frombuffer(fetch(where, length), dtype=np.uint8)
-        return self._examine_block(data, block)
+        return block, self._examine_block(data, block)
 
 
 # Within a block: where it begins, how long it is, what reads it, and from which offset on.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from holdfast.model.errors import Corrupt, from_os_error
 from holdfast.store.backends.contract import Hold
+from holdfast.store.backends.files import BITE, write_all
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ZERO_ID, Buffer
 from holdfast.store.chunks.library import Library
@@ -23,9 +23,6 @@ from holdfast.store.parts.part import PartRecord, Pieces, decode_pieces, split_i
 from holdfast.store.parts.structure import read_value
 
 _BATCH = 16  # pieces handled by one task when a part is copied out
-# Bytes written at a time. From 2 MiB on the kernel looks for huge pages to cache them in, and
-# where memory is cold or scattered that takes longer than everything else.
-_BITE = 1024 * 1024
 
 
 class PartPieces(Protocol):
@@ -194,23 +191,18 @@ class PartStream(io.RawIOBase):
             os.ftruncate(fd, at + self._size)
         except OSError as error:
             raise from_os_error(error, "restoring a part") from error
-        running: deque[Future[None]] = deque()
-        for first in range(0, len(self._pieces), _BATCH):
-            last = min(first + _BATCH, len(self._pieces))
-            running.append(workers.compute().submit(self._copy_batch, fd, at, first, last))
-            if len(running) > 4 * workers.count():
-                running.popleft().result()
-        for future in running:
-            future.result()
+        batches = range(0, len(self._pieces), _BATCH)
+        for _ in workers.in_order(partial(self._copy_batch, fd, at), batches, 4 * workers.count()):
+            pass
         return self._size
 
-    def _copy_batch(self, fd: int, start: int, first: int, last: int) -> None:
-        # Adjacent pieces are written together; each call costs a lock of the file.
+    def _copy_batch(self, fd: int, start: int, first: int) -> None:
+        # Small neighbours are written together; each call costs a lock of the file.
         pending: list[Buffer] = []
         at = size = 0
-        for index in range(first, last):
+        for index in range(first, min(first + _BATCH, len(self._pieces))):
             data = self._pieces.fetch(index)
-            if pending and (data is None or size + len(data) > _BITE):
+            if pending and (data is None or size + len(data) > BITE):
                 _write(fd, pending, at)
                 pending, size = [], 0
             if data is not None:
@@ -222,12 +214,6 @@ class PartStream(io.RawIOBase):
 
 def _write(fd: int, pieces: list[Buffer], at: int) -> None:
     try:
-        while pieces:
-            written = os.pwritev(fd, pieces, at)
-            at += written
-            while pieces and written >= len(pieces[0]):
-                written -= len(pieces.pop(0))
-            if pieces and written:
-                pieces[0] = memoryview(pieces[0])[written:]
+        write_all(fd, pieces[0] if len(pieces) == 1 else b"".join(pieces), at)
     except OSError as error:
         raise from_os_error(error, "restoring a part") from error

@@ -125,18 +125,12 @@ class Receiver:
             if is_here(now, waybill):
                 raise _HereError
             _check_lineage(now, waybill)
-            return self._composition.compose(
-                now, waybill.facts(), pieces, "import", provenance=provenance
-            )
+            return self._composition.compose(now, waybill, pieces, "import", provenance=provenance)
 
         try:
-            if self._sink.packs:
-                # Writes them out, which may take long; other threads should not wait for that.
-                build(self._ledger.refresh())
-            self._ledger.append(build)
+            self._composition.commit(build)
         except _HereError:
             return False
-        self._composition.committed()
         unset = tuple(sorted(waybill.tags.keys() - waybill.labels.keys()))
         if waybill.labels != waybill.tags or waybill.pinned:
 

@@ -9,12 +9,11 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, Corrupt
 from holdfast.model.subject import Subject
 from holdfast.store.chunks.chunk import ID_SIZE
-from holdfast.store.composition import Facts
 from holdfast.store.keys import UNSIGNED
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Record, id_text
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE
-from holdfast.store.parts.part import PartRecord, check_part_name
+from holdfast.store.parts.part import PartRecord, check_part_name, digest
 
 MAX_WAYBILL = 64 * 1024 * 1024
 _CHECKPOINT_ID = 16
@@ -48,18 +47,6 @@ class Waybill(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     def origins(self) -> tuple[bytes, ...]:
         """The checkpoints that must have been there before this one."""
         return self.parents if self.rollback_of is None else (*self.parents, self.rollback_of)
-
-    def facts(self) -> Facts:
-        return Facts(
-            id=self.id,
-            subject=self.subject,
-            parents=self.parents,
-            reason=self.reason,
-            stage=self.stage,
-            time=self.time,
-            tags=self.tags,
-            rollback_of=self.rollback_of,
-        )
 
     def checkpoint(self, *, foreign: bool) -> Checkpoint:
         """As it would look in a store that has just taken it in."""
@@ -115,7 +102,7 @@ def check_waybill(waybill: Waybill) -> None:
             raise BadInput("its parts are not in order, or one comes twice")
         for part in waybill.parts:
             _check_part(part)
-        if waybill.facts().digest(waybill.parts) != waybill.digest:
+        if digest(waybill, waybill.parts) != waybill.digest:
             raise BadInput("it does not match its digest")
     except BadInput as error:
         who = waybill.id.hex()[:32]

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.model.errors import Conflict, Corrupt, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import Conflict, Corrupt, NotFound, Unsupported
 from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
-from holdfast.store.backends.files import write_all
 from holdfast.store.backends.objects import layout
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
 from holdfast.store.backends.objects.log import BUNDLE, ObjectLog
 from holdfast.store.backends.objects.presence import LIFETIME, RENEWAL, Presence
+from holdfast.store.backends.packdraft import PackDraft
 from holdfast.store.backends.traffic import Traffic
 from holdfast.store.log.frames import Damage, Frame, Signed
 
@@ -32,40 +32,19 @@ _HURRY = 3.0  # seconds of patience for a sign of life, which is late soon
 OpenBucket = Callable[[], Bucket]
 
 
-class ObjectPack:
+class ObjectPack(PackDraft):
     """A pack being written, in the cache; publishing it is uploading it."""
 
     def __init__(self, backend: ObjectBackend, name: bytes) -> None:
+        super().__init__(backend.cache.spool(), 0o600)
         self._backend = backend
         self._name = name
-        self._draft = backend.cache.spool()
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._fd = os.open(self._draft, flags, 0o600)
-        except OSError as error:
-            raise from_os_error(error, "beginning a pack") from error
-
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        try:
-            write_all(self._fd, data, offset)
-        except OSError as error:
-            raise from_os_error(error, "writing a pack") from error
 
     def publish(self) -> None:
         key = layout.pack_key(self._name)
-        self._backend.bucket.upload(key, self._draft)
-        self._backend.cache.adopt(self._draft, key)
+        self._backend.bucket.upload(key, self._path)
+        self._backend.cache.adopt(self._path, key)
         self._close()
-
-    def discard(self) -> None:
-        if self._fd >= 0:
-            with suppress(OSError):
-                self._draft.unlink()
-            self._close()
-
-    def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
 
 
 class Originals:

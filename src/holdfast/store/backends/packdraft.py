@@ -1,0 +1,38 @@
+"""A pack in the making: a file that nobody knows of until it is published."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model.errors import from_os_error
+from holdfast.store.backends.files import write_all
+
+
+class PackDraft:
+    """What drafts of packs have in common, wherever they are published."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except OSError as error:
+            raise from_os_error(error, "beginning a pack") from error
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        try:
+            write_all(self._fd, data, offset)
+        except OSError as error:
+            raise from_os_error(error, "writing a pack") from error
+
+    def discard(self) -> None:
+        """Give it up, unless it was published; may be called twice."""
+        if self._fd >= 0:
+            with suppress(OSError):
+                self._path.unlink()  # what stays is swept up when its writer's hold is gone
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1

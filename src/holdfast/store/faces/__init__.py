@@ -1,0 +1,1 @@
+"""Faces: what one can do with a store, group by group. `Store` is all of them together."""

@@ -1,0 +1,134 @@
+"""An open store: its ledger, its leases, and who may do what. Every face stands on this."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from holdfast.model import moment
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import Denied, UsageError
+from holdfast.model.subject import Subject
+from holdfast.store import references
+from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.traffic import Traffic
+from holdfast.store.cipher import PLAIN, Cipher
+from holdfast.store.keys import Keyring
+from holdfast.store.leases import Leases, Right
+from holdfast.store.ledger import Ledger
+from holdfast.store.log.catalogue import Catalogue, Record
+
+Reference = str | Checkpoint
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Opened:
+    """A store in one process, and in those forked from it."""
+
+    def __init__(self, backend: Backend, keyring: Keyring, cipher: Cipher = PLAIN) -> None:
+        self._own_ledger = Ledger(backend, keyring, cipher)
+        self._own_leases = Leases(self._own_ledger)
+        self._process = os.getpid()
+
+    @property
+    def _ledger(self) -> Ledger:
+        if self._process != os.getpid():
+            # In a forked child: a thread of the parent may have held a lock, or have been in the
+            # middle of something.
+            old = self._own_ledger
+            self._own_ledger = Ledger(old.backend.reopened(), old.keyring, old.cipher)
+            self._process = os.getpid()
+        return self._own_ledger
+
+    @property
+    def _leases(self) -> Leases:
+        ledger = self._ledger
+        if self._own_leases.ledger is not ledger:
+            self._own_leases = Leases(ledger)
+        return self._own_leases
+
+    @property
+    def url(self) -> str:
+        return self._ledger.backend.url
+
+    def declare(self) -> None:
+        """Let the log of a new encrypted store say what it is, before anybody writes plaintext."""
+        self._ledger.declare()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what it holds is unreadable without its key."""
+        return self._ledger.cipher.seals
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What went over the network so far; None where the store is on this machine."""
+        return self._ledger.backend.traffic
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def refresh(self) -> None:
+        """Take in what others wrote; every other method does so by itself."""
+        self._ledger.refresh()
+
+    def close(self) -> None:
+        self._ledger.backend.close()
+
+    def _right(self, subject: str, lease: Right | None) -> int:
+        """The token to state when advancing a subject; 0 where it has no owner."""
+        if lease is None:
+            self._leases.make_way(subject)
+            return 0
+        lease.check()
+        if lease.subject != subject:
+            raise UsageError(f"the lease is for {lease.subject}, not for {subject}")
+        return lease.token
+
+    def _found(self, reference: Reference, *, trust: bool) -> Record:
+        """What a reference means, where it may be used; raises NotFound or Denied."""
+        record = references.resolve(self._ledger.refresh(), reference)
+        check_trust(record, trust)
+        return record
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Nothing that a reader may need is deleted inside this block."""
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
+        try:
+            yield
+        finally:
+            hold.release()
+
+
+def subject_of(subject: Subject | str) -> Subject:
+    return subject if isinstance(subject, Subject) else Subject.parse(subject)
+
+
+def tick(now: Catalogue) -> int:
+    """The time of the next entry: later than all before it."""
+    return now.next_time(moment.now())
+
+
+def check_trust(record: Record, trust: bool) -> None:
+    """Raise Denied for what an unknown key has signed, unless it is trusted all the same."""
+    if record.foreign and not trust:
+        raise Denied(
+            f"checkpoint {record.checkpoint().short} was signed by a key that is not known here"
+            f" ({record.frame.key_id.hex()})",
+            hint="import the key (`holdfast key import`), or say --trust if you trust its origin",
+        )

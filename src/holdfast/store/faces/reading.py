@@ -1,0 +1,85 @@
+"""Reading: the parts of a checkpoint, as bytes, values or memory. Every byte is verified."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, BinaryIO, Literal, cast
+
+from holdfast.model.errors import UsageError
+from holdfast.store import references
+from holdfast.store.faces.opened import Opened, Reference
+from holdfast.store.parts.mapping import Mapping, map_part
+from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.streams import PartStream
+from holdfast.store.parts.structure import read_value
+
+
+class Reading(Opened):
+    """What was saved, and nothing else. Nothing that is being read is deleted meanwhile."""
+
+    def open(self, reference: Reference, part: str, *, trust: bool = False) -> BinaryIO:
+        """A part as a binary file, verified while it is read."""
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
+        try:
+            stream = PartStream(self._ledger.library, self._readable(reference, part, trust), hold)
+        except BaseException:
+            hold.release()
+            raise
+        return cast(BinaryIO, io.BufferedReader(stream, buffer_size=256 * 1024))
+
+    def read(self, reference: Reference, part: str, *, trust: bool = False) -> bytes:
+        """A whole part."""
+        with self._holding():
+            return PartStream(
+                self._ledger.library, self._readable(reference, part, trust)
+            ).readall()
+
+    def copy_part(self, reference: Reference, part: str, fd: int, *, trust: bool = False) -> int:
+        """Write a part to an open file, with several threads; returns its size."""
+        with self._holding():
+            return PartStream(self._ledger.library, self._readable(reference, part, trust)).copy_to(
+                fd
+            )
+
+    def value(self, reference: Reference, part: str, *, trust: bool = False) -> Any:
+        """The value of a `structure` part."""
+        ledger = self._ledger
+        found = references.resolve(ledger.refresh(), reference)
+        last = ledger.recall.last((found.commit.subject, part))
+        if last is not None and last.seq == found.frame.seq:
+            return last.tree.build()  # this process wrote it
+        with self._holding():
+            record = self._readable(reference, part, trust)
+            if record.split != "structure":
+                raise UsageError(
+                    f"part {part!r} is bytes, not a value", hint="use open() or read()"
+                )
+            return read_value(record.root, ledger.library.get, ledger.library.get_many)
+
+    def map(
+        self,
+        reference: Reference,
+        part: str,
+        *,
+        writable: bool = False,
+        verify: Literal["background", "first"] = "background",
+        trust: bool = False,
+    ) -> Mapping:
+        """A part in memory: mapped where it is stored raw, read where it is not.
+
+        `writable` gives a private copy-on-write view. Mapped bytes are verified in the background;
+        `verify="first"` waits for it and raises Corrupt.
+        """
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
+        try:
+            found = self._readable(reference, part, trust)
+        except BaseException:
+            hold.release()
+            raise
+        mapping = map_part(self._ledger.library, found, hold, writable=writable)
+        if verify == "first":
+            mapping.check()
+        return mapping
+
+    def _readable(self, reference: Reference, part: str, trust: bool) -> PartRecord:
+        return self._ledger.part_record(self._found(reference, trust=trust), part)
