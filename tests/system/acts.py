@@ -111,6 +111,8 @@ def prune(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
 def thin(note: TakeNote, base: str) -> None:
     """A store that has no pack yet, as a backup leaves it that forgets empty directories."""
     first(note, base)
+    for spare in Path(base, PLACE, "holds").iterdir():  # kept for a next operation, and let go of
+        spare.unlink()
     for name in ("packs", "holds", "tmp"):
         Path(base, PLACE, name).rmdir()
 
