@@ -41,10 +41,11 @@ MOST_MB = (0.5, 4.1)
 JSON = "JSON file, atomic + fsync"
 PAGE = """# Application state beside its peers
 
-`make bench` lets every tool keep the same two states: a chat that grows by a message of 2 KB at each of
-200 steps, and a state of 5 MB of which 1% changes at each of 40. Every put is durable when it returns. A get is the newest state
-read again by the process that wrote it; a first get, by one that has just opened what another wrote. Each tool runs in a process of its own, in turn.
-Ratios within a run are what counts; the machine's noise is larger than many differences.
+`make bench` lets every tool keep the same two states: a chat that grows by a message of 2 KB at
+each of 200 steps, and a state of 5 MB of which 1% changes at each of 40. Every put is durable when
+it returns. A get is the newest state read again by the process that wrote it; a first get, by one
+that has just opened what another wrote. Each tool runs in a process of its own, in turn. Ratios
+within a run are what counts; the machine's noise is larger than many differences.
 
 ![time of a put and a get, and bytes on disk](state.svg)
 

@@ -67,19 +67,28 @@ while True:
 def run(kind: str, place: Path, begin: int, auto: bool, seconds: float) -> list[list[str]]:
     """What a worker said before it was killed; its last word may be cut off."""
     command = [sys.executable, "-c", WORKER, kind, place, str(begin), "auto" if auto else "-"]
+    return killed(command, "forked", seconds)
+
+
+def killed(command: list[Any], word: str, seconds: float) -> list[list[str]]:
+    """What a process says that is killed some seconds after it has first said that word."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
+    said = []
+    while not (said and said[-1].startswith(word)):
+        said.append(process.stdout.readline())
+        assert said[-1], f"it ended after {said}"
     time.sleep(seconds)
     os.kill(process.pid, signal.SIGKILL)
-    output = process.communicate()[0]
-    return [line.split() for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    said += process.communicate()[0].splitlines(keepends=True)
+    return [line.split() for line in said if line.endswith("\n")]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("auto", [False, True], ids=["asked", "autosave"])
 @pytest.mark.parametrize("kind", ["files", "store"])
-@pytest.mark.parametrize("rounds", [3, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(25, marks=pytest.mark.soak)])
 def test_nothing_saved_is_lost(tmp_path: Path, kind: str, auto: bool, rounds: int) -> None:
     chance = random.Random(rounds)
     place = tmp_path / "place"
@@ -87,7 +96,7 @@ def test_nothing_saved_is_lost(tmp_path: Path, kind: str, auto: bool, rounds: in
     forks: set[int] = set()
     number = 0
     for _ in range(rounds):
-        said = run(kind, place, number, auto, chance.uniform(0.05, 0.4))
+        said = run(kind, place, number, auto, chance.uniform(0.0, 0.3))
         may_be = {number}  # the steps that the session may stand at
         for verb, *words in said:
             step = int(words[-1])
@@ -153,7 +162,7 @@ while True:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("rounds", [3, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(25, marks=pytest.mark.soak)])
 def test_nothing_that_the_saver_put_is_lost(tmp_path: Path, rounds: int) -> None:
     from holdfast.integrations.langgraph import HoldfastSaver
 
@@ -163,15 +172,8 @@ def test_nothing_that_the_saver_put_is_lost(tmp_path: Path, rounds: int) -> None
     wrote: dict[str, int] = {}
     for _ in range(rounds):
         command = [sys.executable, "-c", SAVER, tmp_path / "store", str(number)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0.05, 0.4))
-        os.kill(process.pid, signal.SIGKILL)
-        for line in process.communicate()[0].splitlines(keepends=True):
-            if line.endswith("\n"):
-                verb, checkpoint_id, step = line.split()
-                (put if verb == "put" else wrote)[checkpoint_id] = number = int(step)
+        for verb, checkpoint_id, step in killed(command, "wrote", chance.uniform(0.0, 0.3)):
+            (put if verb == "put" else wrote)[checkpoint_id] = number = int(step)
         with open_store(tmp_path / "store") as store:
             saver = HoldfastSaver(store)
             for checkpoint_id, step in list(put.items())[-40:]:

@@ -392,7 +392,12 @@ def _ids(value: dict[Any, Any]) -> list[int]:
 
 
 def _step_to(key: object) -> str | int:
-    return key if isinstance(key, str | int) else repr(key)
+    if isinstance(key, str | int):
+        return key
+    try:
+        return repr(key)
+    except Exception:  # noqa: BLE001 - a key that cannot tell what it is must not hide the refusal
+        return f"<{name_of(type(key))}>"
 
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
