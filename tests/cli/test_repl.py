@@ -130,6 +130,16 @@ def test_ctrl_c_stops_the_cell_and_not_the_prompt(people: list[Person]) -> None:
     person.sees(r"'me'\r")
 
 
+def test_ctrl_d_while_a_cell_runs_leaves_after_it(people: list[Person]) -> None:
+    person = sit_down(people, "early")
+    person.sees(r"\[1\] ")
+    person.types("import time; print('be' + 'gun', flush=True); time.sleep(1)")
+    person.sees("begun")
+    person.child.send("\x04")
+    person.sees("session/early is kept")
+    person.child.expect(pexpect.EOF)
+
+
 def test_names_are_completed(people: list[Person]) -> None:
     person = sit_down(people)
     person.sees(PROMPT)

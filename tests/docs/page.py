@@ -2,7 +2,8 @@
 
     python page.py PAGE.md
 
-Python blocks share one namespace and may await. Console blocks run their `$` lines and compare
+Python blocks share one namespace and may await. IPython blocks are cells of a Jupyter kernel; one
+that kills its kernel is followed by a new one. Console blocks run their `$` lines and compare
 what comes out with what the page shows, where `...` stands for anything, and an id, an age, a size
 or a date for any other. The test runs this in a process, a directory and a home of its own.
 """
@@ -21,6 +22,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyter_client.manager import KernelManager
 
 FENCE = re.compile(r"^([ \t]*)```(\w+)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -102,16 +107,21 @@ class Reader:
         self.namespace: dict[str, object] = {"__name__": "__main__"}
         self.loop = asyncio.Runner()
         self.servers: list[subprocess.Popen[str]] = []
+        self.kernel: KernelManager | None = None
 
     def read(self, page: Path) -> None:
         try:
             for block in blocks(page.read_text("utf-8")):
                 if block.language == "python":
                     self.python(block)
+                elif block.language == "ipython":
+                    self.ipython(block)
                 elif block.language == "console":
                     for command in commands(block):
                         self.console(command)
         finally:
+            if self.kernel is not None:
+                self.kernel.shutdown_kernel(now=True)
             for server in self.servers:
                 server.terminate()
             for server in self.servers:
@@ -131,6 +141,31 @@ class Reader:
             self.loop.run(coroutine)
         else:
             exec(code, self.namespace)
+
+    def ipython(self, block: Block) -> None:
+        from jupyter_client.manager import KernelManager
+
+        if self.kernel is None:
+            self.kernel = KernelManager(kernel_name="python3")
+            self.kernel.start_kernel()
+        client = self.kernel.client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            if "os.kill(os.getpid(), 9)" in block.text:
+                client.execute(block.text)
+                while self.kernel.is_alive():
+                    time.sleep(0.05)
+                self.kernel = None
+                return
+            said: list[str] = []
+            reply = client.execute_interactive(
+                block.text.rstrip(), timeout=60, output_hook=lambda each: said.append(str(each))
+            )
+        finally:
+            client.stop_channels()
+        if reply["content"]["status"] != "ok":
+            raise WrongPageError(f"line {block.line}: this cell failed:\n{chr(10).join(said)}")
 
     def console(self, command: Command) -> None:
         if command.word in LEAVE:

@@ -1,4 +1,4 @@
-"""Every Python and console block in the README and in docs/ runs, and prints what it shows."""
+"""Every block of code in the README and in docs/ runs, and prints what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.docs.page import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("```python", "```console")
+CODE = ("```python", "```console", "```ipython")
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -51,6 +51,12 @@ KINDS = (
          names=("§", "§r", "§c")),
     kind("large arrays and views of them", "§ = np.zeros((600, 600))\n§v = §[10:20].T",
          "(§.__setitem__((15, 7), 5.0), bool(§v[7, 5] == 5) and §.flags.owndata)[1]", names=("§", "§v")),
+    kind("arrays of every kind", "§ = [np.arange(500.0), np.arange(500)[::-1], np.zeros((30, 40), order='F'),"
+         " np.array(['2020-01-01'] * 300, 'M8[D]'), np.zeros(200, [('x', 'f8'), ('y', 'i4')]), np.array('x'),"
+         " np.array(['text'] * 400), np.array([[1], {}, 2], object), np.zeros((0, 3))]",
+         "[a.shape for a in §] == [(500,), (500,), (30, 40), (300,), (200,), (), (400,), (3,), (0, 3)] and"
+         " all(a.flags.owndata and a.flags.writeable for a in [§[0], *§[2:]]) and §[2].flags.f_contiguous and"
+         " int(§[1][0]) == 499 and §[3][0] == np.datetime64('2020-01-01') and §[6][399] == 'text'"),
     kind("functions", "rate = 2\ndef §(x, k=[3], *, z: int = 4):\n    'doc'\n"
          "    return x * k[0] * rate\n§.calls = 5",
          "§(2) == 12 and §.calls == 5 and §.__globals__ is globals() and §.__doc__ == 'doc'",

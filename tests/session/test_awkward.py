@@ -1,4 +1,4 @@
-"""Every kind of awkward object, together in one session, in a new process afterwards."""
+"""Every kind of awkward object, together in one session, two processes later."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Seen:
             for number, kind in enumerate(kinds):
                 session.execute(kind.own(number)[0], check=True)
             self.made: Report = session.checkpoint().report
-        again = sync.Session.resume("awkward", store=store)
-        with again:
+        # What was brought back is frozen once more, and only what comes back from that is checked.
+        with sync.Session.resume("awkward", store=store) as between:
+            self.again: Report = between.checkpoint().report
+        with sync.Session.resume("awkward", store=store) as again:
             assert again.report is not None
             self.restored: Report = again.report
             self.checks: list[object] = []
             for number, kind in enumerate(kinds):
                 result = again.execute(kind.own(number)[1])
                 self.checks.append(result.error.message if result.error else result.value)
-            # and what was brought back can be frozen once more
-            self.again: Report = again.checkpoint().report
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import HoldfastError
@@ -27,6 +27,9 @@ class Reader(Protocol):
     async def ask(self, prompt: str) -> str | None:
         """A line for the `input()` of a running cell."""
 
+    def attended(self) -> AbstractContextManager[None]:
+        """While it is entered, nothing that is typed between two cells gets lost."""
+
 
 class Loop:
     """Runs what a reader gives in a session, until it ends."""
@@ -37,6 +40,11 @@ class Loop:
         self._number = number  # of the next cell
 
     async def run(self) -> None:
+        """Until the reader ends or the user leaves."""
+        with self._reader.attended():
+            await self._run()
+
+    async def _run(self) -> None:
         while True:
             try:
                 cell = await self._reader.read(self._number)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+import termios
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -51,6 +53,9 @@ class Pipe:
                 return text
         return text if text.strip() else None
 
+    def attended(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     async def ask(self, prompt: str) -> str | None:
         sys.stdout.write(prompt)
         line = self._stream.readline()
@@ -84,6 +89,22 @@ class Terminal:
             return await self._prompt.prompt_async([("ansigreen", f"[{number}] "), ("", "")])
         except EOFError:
             return None
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """The terminal takes keys one by one, and Ctrl-C stays a signal.
+
+        By itself it collects lines, and a Ctrl-D among them is forgotten when the prompt appears.
+        """
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
+        during = termios.tcgetattr(fd)
+        during[3] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(fd, termios.TCSADRAIN, during)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
     async def ask(self, prompt: str) -> str | None:
         try:

@@ -40,6 +40,11 @@ def array(memory: Any, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
     return made
 
 
+def owned(data: bytes, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
+    """The same for bytes that are in the record itself."""
+    return array(data, shape, dtype, order)
+
+
 def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable: bool) -> Any:
     """A view of the array, or of the bytes, that own the memory."""
     import numpy
@@ -109,10 +114,12 @@ def _owner(recorder: Recorder, obj: Any) -> Reduction:
         label = recorder.buffer(location(obj), obj.nbytes, bare)
         made: Reduction = (array, (Memory(label), obj.shape, obj.dtype, order))
     else:
-        # Not `__reduce_ex__(5)`: an array read from that does not own its memory, and then
-        # `resize` fails.
         made = obj.__reduce__()
-        data = made[2][-1]
-        if type(data) is bytes and obj.dtype.kind in _PLAIN:
-            recorder.raw(data)
+        _, shape, dtype, fortran, data = made[2]
+        if type(data) is bytes:
+            # numpy would use these bytes as the array's memory when they are not few: such an
+            # array does not own it, cannot be resized, and writes to what cannot change.
+            made = (owned, (data, shape, dtype, "F" if fortran else "C")) if data else made
+            if obj.dtype.kind in _PLAIN:
+                recorder.raw(data)
     return made
