@@ -465,10 +465,15 @@ def long_log(bucket: Bucket, keyring: Keyring, count: int) -> None:
         bucket.put(name.key, layout.encode_fold(name, frames[first:last]))
 
 
+def queued() -> float:
+    """Seconds for which this thread could have gone on, and others had the processors."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
 @pytest.mark.alone
 def test_a_store_with_100_000_checkpoints_opens_within_a_second(on_s3: str) -> None:
-    """By the clock on the wall, with few requests. Others may be at work on this machine: the best
-    of some tries tells what it takes."""
+    """By the clock on the wall, with few requests. Others may be at work on this machine: what this
+    thread waited for a processor is left out, and the best of some tries counts."""
     keyring = load_keyring()
     open_store(on_s3).close()
     long_log(Bucket(connect(Address.parse(on_s3), os.environ)), keyring, 100_000)
@@ -476,11 +481,11 @@ def test_a_store_with_100_000_checkpoints_opens_within_a_second(on_s3: str) -> N
         save(store, b"the last")
     del store
     walls: list[float] = []
-    while len(walls) < 3 or (len(walls) < 15 and min(walls) >= 1.0):
-        began = time.monotonic()
+    while len(walls) < 3 or (len(walls) < 15 and min(walls) >= 0.8):
+        began, waited = time.monotonic(), queued()
         with open_store(on_s3) as opened:
             newest = opened.list(limit=1)
-        walls.append(time.monotonic() - began)
+        walls.append(time.monotonic() - began - (queued() - waited))
         assert newest[0].sequence == opened.count() == 100_001
         assert traffic(opened).requests < 20
         del opened
