@@ -38,11 +38,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Who made a checkpoint that came from elsewhere, and whether who brings it vouches for it."""
+    """Who made a checkpoint that came from elsewhere, whether who brings it vouches for it, and
+    what was said of it there."""
 
     maker: bytes
     proof: bytes
     trusted: bool
+    labels: dict[str, str] | None
+    pinned: bool
 
 
 class Composition:
@@ -143,6 +146,8 @@ class Composition:
             maker=provenance.maker if provenance else b"",
             proof=provenance.proof if provenance else self._ledger.keyring.prove(found),
             trusted=provenance is not None and provenance.trusted,
+            labels=provenance.labels if provenance else None,
+            pinned=provenance is not None and provenance.pinned,
         )
         return commit, b"".join(chunk.stored for chunk in inline)
 

@@ -145,7 +145,15 @@ class Catalogue:
         self._problems.append(Problem(where=where, what=what))
 
     def _commit(self, frame: Frame, commit: Commit, foreign: bool) -> Record:
-        record = Record(commit.id, commit.subject, frame, foreign, decoded=commit)
+        record = Record(
+            commit.id,
+            commit.subject,
+            frame,
+            foreign,
+            decoded=commit,
+            labels=commit.labels,
+            pinned=commit.pinned,
+        )
         # First, because these raise when the entry makes no sense.
         if commit.verb in STILL:
             record.checkpoint()

@@ -56,6 +56,8 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=Fals
     maker: bytes = b""  # of an import: the key that signed it where it was made
     proof: bytes = b""
     trusted: bool = False  # of an import: who brought it vouches for it
+    labels: dict[str, str] | None = None  # of an import: the tags in force where it comes from
+    pinned: bool = False  # of an import: that it is pinned there
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag="move"):

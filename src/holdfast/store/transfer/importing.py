@@ -1,4 +1,5 @@
-"""Importing: an archive's checkpoints come into a store, all of them or none."""
+"""Importing: an archive's checkpoints come into a store. An archive that is not right brings none
+of them; an import that is interrupted is gone on with by doing it again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The receiver: takes checkpoints from elsewhere into a store, all that was announced or nothing.
+"""The receiver: takes checkpoints from elsewhere into a store.
 
-Nothing is committed before everything has come and was found right. Who made a checkpoint stays
-written in it: bringing it here does not make it ours.
+Nothing is committed before everything that was announced has come and was found right. Then each is
+one entry, parents first: who is killed in between leaves whole checkpoints and no head moved, and
+doing it again brings the rest. Who made a checkpoint stays written in it: bringing it here does not
+make it ours.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from holdfast.store.composition import Composition, Piece, Provenance
 from holdfast.store.keys import Keyring
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, id_text
-from holdfast.store.log.entries import Commit, Entry, Label, Move
+from holdfast.store.log.entries import Commit, Entry, Move
 from holdfast.store.parts.contents import Named
 from holdfast.store.parts.pageio import PageReader
 from holdfast.store.transfer.inventory import Inventory
@@ -117,9 +119,15 @@ class Receiver:
                     )
 
     def _commit(self, waybill: Waybill, trust: bool) -> bool:
-        """Append one checkpoint and what its labels say; False when it is here already."""
+        """Append one checkpoint with its labels, in one entry; False when it is here already."""
         pieces = [Piece(part, self._inventory.chunks(part)) for part in waybill.parts]
-        provenance = Provenance(maker=waybill.maker, proof=waybill.proof, trusted=trust)
+        provenance = Provenance(
+            maker=waybill.maker,
+            proof=waybill.proof,
+            trusted=trust,
+            labels=waybill.labels if waybill.labels != waybill.tags else None,
+            pinned=waybill.pinned,
+        )
 
         def build(now: Catalogue) -> tuple[Commit, bytes]:
             if is_here(now, waybill):
@@ -131,19 +139,6 @@ class Receiver:
             self._composition.commit(build)
         except _HereError:
             return False
-        unset = tuple(sorted(waybill.tags.keys() - waybill.labels.keys()))
-        if waybill.labels != waybill.tags or waybill.pinned:
-
-            def label(now: Catalogue) -> tuple[Entry, bytes]:
-                return Label(
-                    id=waybill.id,
-                    set=waybill.labels,
-                    unset=unset,
-                    pinned=True if waybill.pinned else None,
-                    time=now.next_time(moment.now()),
-                ), b""
-
-            self._ledger.append(label)
         return True
 
     def _give_head(self, subject: str) -> None:
