@@ -86,6 +86,7 @@ def read(store: Store, number: int, chance: random.Random) -> None:
         look(store, one)
     except NotFound:
         assert one.id not in {left.id for left in store.list()}, f"{one.id} cannot be found"
+    say("read", one.id)
 
 
 def look(store: Store, one: Checkpoint) -> None:
