@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
 
+from holdfast.model.errors import NotFound
+from holdfast.store import open_store
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
-from holdfast.store.backends.objects.address import Address, connect
+from holdfast.store.backends.objects.address import Address
 from holdfast.store.backends.objects.backend import ObjectBackend
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.objects.clients import connect
 from holdfast.testing.backends import BackendSuite
-from holdfast.testing.servers import Server
+from holdfast.testing.servers import AzuriteServer, Server
 
 
 class TestMemory(BackendSuite):
@@ -69,6 +75,40 @@ class TestS3(ObjectSuite):
     def place(self, s3: Server, prefix: str, tmp_path: Path) -> Machines:
         store = connect(Address("s3", "bucket", prefix), s3.environ)
         return Machines(Bucket(store), tmp_path, bundle=1000)
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = AzuriteServer(tmp_path_factory.mktemp("azurite"))
+    server.start()
+    yield server
+    server.stop()
+
+
+class TestAzure(ObjectSuite):
+    """On Microsoft's own emulator."""
+
+    @pytest.fixture
+    def place(self, azure: Server, prefix: str, tmp_path: Path) -> Machines:
+        store = connect(Address("az", "bucket", prefix), azure.environ)
+        return Machines(Bucket(store), tmp_path, bundle=1000)
+
+    def test_a_store_at_an_address(
+        self, azure: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in azure.environ.items():
+            monkeypatch.setenv(name, value)
+        data = random.Random(0).randbytes(3_000_000)
+        with open_store(f"az://bucket/{prefix}") as store:
+            with store.lease("state/x") as lease, store.draft("state/x", lease=lease) as draft:
+                draft.put("part", data, split="segment")
+                draft.commit()
+            assert store.verify(deep=True).ok
+        monkeypatch.setenv("HOLDFAST_HOME", f"{os.environ['HOLDFAST_HOME']}/another")
+        with open_store(f"az://bucket/{prefix}", create=False) as again:
+            assert again.read("state/x", "part", trust=True) == data
+        with pytest.raises(NotFound, match="bucket"):
+            open_store("az://missing/store")
 
 
 class TestObjectsInMemory(ObjectSuite):

@@ -26,10 +26,11 @@ from holdfast.model.errors import (
 )
 from holdfast.store import Store, open_store
 from holdfast.store.backends.objects import layout
-from holdfast.store.backends.objects.address import Address, connect, open_objects
+from holdfast.store.backends.objects.address import Address, open_objects
 from holdfast.store.backends.objects.backend import ObjectBackend
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.objects.clients import connect
 from holdfast.store.backends.traffic import Traffic
 from holdfast.store.keys import Keyring, load_keyring
 from holdfast.store.log.entries import HERE, Commit, encode_entry

@@ -16,10 +16,11 @@ from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, NotFound
-from holdfast.store.backends.objects.address import Address, connect
+from holdfast.store.backends.objects.address import Address
 from holdfast.store.backends.objects.backend import ObjectBackend
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.objects.clients import connect
 from holdfast.store.keys import load_keyring
 from holdfast.store.opening import open_store
 from holdfast.store.retention import Last, Tagged

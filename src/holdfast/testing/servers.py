@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
+import hmac
+import http.client
 import json
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from email.utils import formatdate
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store.backends.objects.address import Address, connect
+from holdfast.store.backends.objects.address import Address
 from holdfast.store.backends.objects.bucket import Bucket
+from holdfast.store.backends.objects.clients import connect
 
 ACCESS, SECRET = "holdfast-test", "holdfast-secret"
 
 
 class Server:
-    """A process that speaks S3 at `endpoint`. It can be stopped and started again."""
+    """A process that is an object store at `endpoint`. It can be stopped and started again."""
+
+    scheme = "s3"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,6 +52,10 @@ class Server:
     def command(self) -> list[str]:
         raise NotImplementedError
 
+    def settings(self) -> dict[str, str]:
+        """What its own environment says to it."""
+        return {}
+
     def start(self) -> None:
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -51,6 +63,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                env={**os.environ, **self.settings()},
                 preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + 60
@@ -79,7 +92,7 @@ class Server:
 
     def _answers(self) -> bool:
         """Whether objects can be written: the port alone is open before that."""
-        bucket = Bucket(connect(Address("s3", "bucket", "ready"), self.environ), patience=0)
+        bucket = Bucket(connect(Address(self.scheme, "bucket", "ready"), self.environ), patience=0)
         try:
             bucket.put("ready", b"?")
         except HoldfastError:
@@ -155,6 +168,66 @@ class RcloneServer(Server):
             "--vfs-cache-mode",
             "off",
         ]
+
+
+class AzuriteServer(Server):
+    """Azurite, Microsoft's own emulator of Azure Blob Storage."""
+
+    scheme = "az"
+    _ACCOUNT = "holdfasttest"
+    _KEY = base64.b64encode(SECRET.encode()).decode()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{self._ACCOUNT}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "AZURE_STORAGE_CONNECTION_STRING": f"AccountName={self._ACCOUNT};"
+            f"AccountKey={self._KEY};BlobEndpoint={self.endpoint}"
+        }
+
+    def settings(self) -> dict[str, str]:
+        return {"AZURITE_ACCOUNTS": f"{self._ACCOUNT}:{self._KEY}"}
+
+    def command(self) -> list[str]:
+        program = Path(__file__).parents[3] / "tests/emulators/node_modules/.bin/azurite-blob"
+        if not program.exists():
+            raise RuntimeError("azurite is not installed; `make setup-test` installs it")
+        return [
+            "node",
+            str(program),
+            "--disableTelemetry",
+            "--skipApiVersionCheck",
+            "--blobHost=127.0.0.1",
+            f"--blobPort={self.port}",
+            f"--location={self._folder}",
+        ]
+
+    def _answers(self) -> bool:
+        try:
+            self._make_container("bucket")
+        except OSError:
+            return False
+        return super()._answers()
+
+    def _make_container(self, name: str) -> None:
+        """No client of objects makes containers; this is one signed request."""
+        path = f"/{self._ACCOUNT}/{name}"
+        about = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        lines = ["PUT", *[""] * 11, *(f"{key}:{value}" for key, value in about.items())]
+        text = "\n".join([*lines, f"/{self._ACCOUNT}{path}", "restype:container"])
+        mac = hmac.digest(base64.b64decode(self._KEY), text.encode(), "sha256")
+        about["Authorization"] = f"SharedKey {self._ACCOUNT}:{base64.b64encode(mac).decode()}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("PUT", f"{path}?restype=container", headers=about)
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        if status not in (201, 409):
+            raise OSError(f"the container was not made: {status}")
 
 
 def _die_with_parent() -> None:

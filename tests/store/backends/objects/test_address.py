@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import BadInput, Unsupported
-from holdfast.store.backends.objects.address import Address, cache_limit, s3_settings
+from holdfast.store.backends.objects.address import Address, cache_limit
+from holdfast.store.backends.objects.clients import s3_settings
 from holdfast.store.opening import open_store
 
 
@@ -33,7 +34,7 @@ def test_slashes_at_the_end_do_not_make_another_store() -> None:
         ("s3://", "bucket"),
         ("s3:///prefix", "bucket"),
         ("s3://bucket?secret_access_key=hunter2", "secret_access_key"),
-        ("gs://bucket?endpoint=http://x", "endpoint"),
+        ("gs://bucket?region=x", "region"),
         ("s3://key:hunter2@bucket/p", "credentials"),
         ("s3://bucket?endpoint=127.0.0.1:9000", "endpoint"),
     ],

@@ -11,9 +11,10 @@ from obstore.store import MemoryStore
 from holdfast.model.errors import NotFound
 from holdfast.store.backends.contract import Behind
 from holdfast.store.backends.objects import layout
-from holdfast.store.backends.objects.address import Address, connect
+from holdfast.store.backends.objects.address import Address
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
+from holdfast.store.backends.objects.clients import connect
 from holdfast.store.backends.objects.log import ObjectLog
 from holdfast.testing.backends import entry
 from holdfast.testing.proxies import LossyProxy

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from holdfast.model.errors import BadInput
@@ -17,15 +16,10 @@ from holdfast.model.home import home
 from holdfast.store.backends.objects.backend import ObjectBackend
 from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import LIMIT, Cache
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from holdfast.store.backends.objects.clients import QUICK, connect
 
 SCHEMES = ("s3", "gs", "az")
-_OPTIONS = {"s3": ("endpoint", "region"), "gs": (), "az": ("endpoint", "account")}
-_PATIENT, _QUICK = 60.0, 4.0  # seconds: for a pack, and for a sign of life
-# The pauses between tries are ours (bucket.py); this is for what a client knows better.
-_RETRIES = {"max_retries": 2}
+_OPTIONS = {"s3": ("endpoint", "region"), "gs": ("endpoint",), "az": ("endpoint", "account")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +48,9 @@ class Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         for name in options:
             if name not in allowed:
-                known = f"it takes {' and '.join(allowed)}" if allowed else "it takes none"
                 raise BadInput(
-                    f"unknown option {name!r} of a {parts.scheme}:// address", hint=known
+                    f"unknown option {name!r} of a {parts.scheme}:// address",
+                    hint=f"it takes {' and '.join(allowed)}",
                 )
         return cls(parts.scheme, parts.netloc, parts.path.strip("/"), options)
 
@@ -73,7 +67,7 @@ def open_objects(url: str, environ: Mapping[str, str], *, create: bool = True) -
     folder = home(environ) / "cache"
 
     def open_bucket() -> Bucket:
-        return Bucket(connect(address, environ), quick=connect(address, environ, _QUICK))
+        return Bucket(connect(address, environ), quick=connect(address, environ, QUICK))
 
     def open_cache(store_id: str) -> Cache:
         return Cache(Path(folder) / store_id, limit)
@@ -91,64 +85,3 @@ def cache_limit(environ: Mapping[str, str]) -> int:
             f"HOLDFAST_CACHE_LIMIT is {text!r}", hint="a number of bytes, e.g. 10000000000"
         )
     return int(text)
-
-
-def connect(address: Address, environ: Mapping[str, str], timeout: float = _PATIENT) -> ObjectStore:
-    """A client of the object store, whose requests end after so many seconds."""
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    prefix = address.prefix or None
-    retry: Any = _RETRIES
-    if address.scheme == "gs":
-        return GCSStore(address.bucket, prefix=prefix, retry_config=retry)
-    settings = s3_settings(address, environ) if address.scheme == "s3" else dict(address.options)
-    plain = settings.get("endpoint", "").startswith("http://")
-    client: Any = {"allow_http": plain, "timeout": f"{timeout:g}s", "connect_timeout": "4s"}
-    if address.scheme == "az":
-        config: Any = {
-            name: value
-            for name, value in (
-                ("account_name", settings.get("account")),
-                ("endpoint", settings.get("endpoint")),
-            )
-            if value
-        }
-        return AzureStore(
-            address.bucket, prefix=prefix, client_options=client, retry_config=retry, **config
-        )
-    return S3Store(
-        address.bucket, prefix=prefix, client_options=client, retry_config=retry, **settings
-    )
-
-
-def s3_settings(address: Address, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What an S3 client is told beside the credentials. The address wins over the environment."""
-    endpoint = (
-        address.options.get("endpoint")
-        or environ.get("HOLDFAST_S3_ENDPOINT")
-        or environ.get("AWS_ENDPOINT_URL_S3")
-        or environ.get("AWS_ENDPOINT_URL")
-    )
-    region = (
-        address.options.get("region")
-        or environ.get("AWS_REGION")
-        or environ.get("AWS_DEFAULT_REGION")
-        or "us-east-1"
-    )
-    settings: dict[str, Any] = {"region": region}
-    for ours, theirs in (
-        ("access_key_id", "AWS_ACCESS_KEY_ID"),
-        ("secret_access_key", "AWS_SECRET_ACCESS_KEY"),
-        ("session_token", "AWS_SESSION_TOKEN"),
-    ):
-        if environ.get(theirs):
-            settings[ours] = environ[theirs]
-    if endpoint:
-        if not endpoint.startswith(("http://", "https://")):
-            raise BadInput(
-                f"not an endpoint: {endpoint!r}", hint="it begins with http:// or https://"
-            )
-        settings["endpoint"] = endpoint.rstrip("/")
-        # Servers at an address of their own seldom have a name for each bucket.
-        settings["virtual_hosted_style_request"] = False
-    return settings

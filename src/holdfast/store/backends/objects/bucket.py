@@ -89,6 +89,7 @@ class Bucket:
         self._quick = quick or store
         self._patience = patience
         self.traffic = traffic or Traffic()
+        self._counts_from_end = True
 
     def hurried(self, patience: float) -> Bucket:
         """The same for whoever cannot wait long."""
@@ -105,7 +106,15 @@ class Bucket:
 
     def end(self, key: str, size: int) -> Piece | None:
         """An object's last bytes, at most `size`; it must not be empty."""
-        return self._get(key, {"range": {"suffix": size}})
+        if self._counts_from_end:
+            try:
+                return self._get(key, {"range": {"suffix": size}})
+            except Unsupported:
+                self._counts_from_end = False  # Azure: there it takes a request more
+        total = self.size(key)
+        if total is None:
+            return None
+        return self._get(key, {"range": (max(0, total - size), total)})
 
     def read(self, key: str, offset: int, size: int) -> bytes:
         """Exactly these bytes; raises NotFound or Corrupt."""
@@ -161,9 +170,9 @@ class Bucket:
         return True
 
     def delete(self, keys: str | Sequence[str]) -> None:
-        """Delete objects; those that are gone already do not matter."""
+        """Delete objects; those that are gone already do not matter (S3 does not even say so)."""
         for key in [keys] if isinstance(keys, str) else keys:
-            self._persist(key, lambda key=key: obstore.delete(self._store, key))  # type: ignore[misc]
+            self._persist(key, lambda key=key: _or_none(lambda: obstore.delete(self._store, key)))  # type: ignore[misc]
             self.traffic.count()
 
     def size(self, key: str) -> int | None:
