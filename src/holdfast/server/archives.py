@@ -98,6 +98,8 @@ class _Download(Response):
             with blocks:
                 try:
                     await to_thread.run_sync(write, limiter=self._limiter)
+                except BrokenPipeError:
+                    return  # the client has left: nobody is there to be told
                 except Exception as error:  # noqa: BLE001  told below, outside of the task group
                     failed.append(error)
 
