@@ -78,6 +78,8 @@ def test_every_command(
     walk("rollback", "state/x")
     walk("fork", "state/x", "other")
     walk("unpin", "good")
+    walk("bundle", "make", "both", "state/x", "state/other")
+    assert "state/other" in walk("bundle", "show", "bundle/both")
     walk("verify", "--deep")
     # Out as a file, and back in.
     archive = str(tmp_path / "x.holdfast")
@@ -115,7 +117,8 @@ def test_every_command(
     walk.verbs.add("serve")
     assert place in served(tmp_path)
     walk("verify", "--deep", bare=True)
-    assert walk.verbs == VERBS.keys() - WITHOUT
+    left = VERBS.keys() - WITHOUT - walk.verbs
+    assert not left, f"a new command belongs into this walk: {left}"
 
 
 def served(folder: Path) -> str:
