@@ -161,8 +161,20 @@ class RestoreMessage(Message, frozen=True, kw_only=True):
     request_id: int
     checkpoint_id: str
     parts: int = 0
+    files: int = 0  # that travel with this message to a worker
     secrets: dict[str, str] = {}
     trust: bool = False
+
+
+class MappingMessage(Message, frozen=True, kw_only=True):
+    """Where the bytes of a buffer are: of each run its place on the page grid, its length, the
+    number of a file that came with the request, and the offset there. All else is zero."""
+
+    request_id: int
+    name: str
+    size: int
+    skew: int = 0
+    runs: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class RestoredMessage(Message, frozen=True, kw_only=True):
@@ -253,6 +265,7 @@ HostMessage = (
     | InputResponseMessage
     | CheckpointMessage
     | PartMessage
+    | MappingMessage
     | RestoreMessage
     | CompleteMessage
     | InspectMessage

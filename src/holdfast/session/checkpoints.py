@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -21,11 +21,13 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.memory import Memory
 from holdfast.session.work import Captured
+from holdfast.store.parts.mapping import Spill
 
 if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.draft import Draft
     from holdfast.store.leases import Lease
+    from holdfast.store.parts.mapping import Layout
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
@@ -35,6 +37,14 @@ _STRUCTURES: dict[str, type[msgspec.Struct]] = {
 }
 _RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
 _MEMORY = re.compile(r"buffers/[a-z0-9]{1,40}")
+
+
+class Stored(NamedTuple):
+    """A checkpoint on its way into a worker."""
+
+    parts: dict[str, bytes]
+    memory: dict[str, Layout]
+    spill: Spill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +221,17 @@ def check_free(store: Store, subject: Subject, hint: str) -> None:
         raise Conflict(f"{subject} exists already", hint=hint)
 
 
-def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> dict[str, bytes]:
-    """A checkpoint's parts as a worker takes them. Everything was verified by the store."""
+def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> Stored:
+    """A checkpoint as a worker takes it. All of it is verified, memory while it is in use."""
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
+    memory: dict[str, Layout] = {}
+    spill = Spill()
     for part in manifest.parts:
         kind = _STRUCTURES.get(part.name)
+        if part.split in ("pages", "segment"):
+            memory[part.name] = store.lay_out(reference, part.name, spill, trust=trust)
+            continue
         if kind is None:
             parts[part.name] = store.read(reference, part.name, trust=trust)
             continue
@@ -227,4 +242,4 @@ def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> dict
             raise Corrupt(f"{part.name} is not a session's: {error}") from None
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
-    return parts
+    return Stored(parts, memory, spill)

@@ -29,8 +29,10 @@ from holdfast.protocol.session_messages import (
 )
 from holdfast.session import checks, work
 from holdfast.session.arriving import Arriving
+from holdfast.session.checkpoints import Stored
 from holdfast.session.execution import Execution
 from holdfast.session.limits import CpuWatch, Limits
+from holdfast.session.mapped import Mapped
 from holdfast.session.memory import can_read
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
@@ -328,7 +330,7 @@ class Driver:
     async def restore(
         self,
         checkpoint_id: str,
-        parts: Mapping[str, bytes],
+        stored: Stored,
         secrets: Mapping[str, str],
         timeout: float | None = WORK_TIMEOUT,
     ) -> RestoredMessage | None:
@@ -337,14 +339,17 @@ class Driver:
         Raises HoldfastError, and then the namespace is as it was.
         """
         worker = self._asked()
-        message = RestoreMessage(
-            request_id=self._request(),
-            checkpoint_id=checkpoint_id,
-            parts=len(parts),
-            secrets=dict(secrets),
-        )
-        conversation = work.restore(worker, message, parts)
-        return await self._within(worker, message.request_id, "restore", timeout, conversation)
+        request = self._request()
+        with Mapped(request, stored.memory, stored.spill) as mapped:
+            message = RestoreMessage(
+                request_id=request,
+                checkpoint_id=checkpoint_id,
+                parts=len(stored.parts) + len(mapped.messages),
+                files=len(mapped.files),
+                secrets=dict(secrets),
+            )
+            conversation = work.restore(worker, message, stored.parts, mapped)
+            return await self._within(worker, request, "restore", timeout, conversation)
 
     async def complete(self, text: str) -> tuple[str, ...]:
         """What the name at the end of a text could be; nothing when the worker does not know."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
@@ -15,11 +14,12 @@ from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.session import checkpoints, checks
 from holdfast.session.arriving import Arriving
-from holdfast.session.checkpoints import Reference, SessionCheckpoint
+from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored
 from holdfast.session.line import Line
 from holdfast.session.work import Captured
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
+from holdfast.store.parts.mapping import Layout
 
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
 _MAKE_WAY = 1.0  # seconds for an owner that is going
@@ -55,6 +55,7 @@ class History:
         # bring only the memory that changed since. One on its way may still mean an older one.
         self._bases: dict[int, str] = {}
         self._base = 0
+        self._unverified: list[Layout] = []  # memory that the worker has mapped
         self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
     @property
@@ -99,6 +100,7 @@ class History:
     def _save(
         self, captured: Captured, reason: str, stage: str | None, save_to_disk: bool
     ) -> SessionCheckpoint:
+        self.verify()  # nothing is vouched for that nobody has looked at
         on_disk = save_to_disk or captured.size > IN_MEMORY
         if on_disk:
             self.own()  # a session whose name is its own owns nothing before it has anything
@@ -232,9 +234,22 @@ class History:
             )
         return store, found
 
-    def read(self, store: Store, target: Checkpoint, trust: bool) -> Mapping[str, bytes]:
-        """A checkpoint's parts. Raises Denied or Corrupt."""
+    def read(self, store: Store, target: Checkpoint, trust: bool) -> Stored:
+        """A checkpoint's parts and memory. Raises Denied or Corrupt."""
         return checkpoints.read(store, target, trust)
+
+    def restored(self, store: Store, target: Checkpoint, stored: Stored, request: int) -> None:
+        """The worker has it, and what it maps is being verified."""
+        self._base = 0
+        if store is not self._memory and not target.foreign:
+            self._know(request, target)
+        self._unverified = list(stored.memory.values())
+
+    def verify(self) -> None:
+        """Wait until what the worker maps was verified. Raises Corrupt."""
+        for layout in self._unverified:
+            layout.check()
+        self._unverified = []
 
     # -- moving --------------------------------------------------------------------------
 

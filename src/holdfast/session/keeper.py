@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import partial
 
 from holdfast.model.checkpoint import Checkpoint
@@ -15,7 +16,7 @@ from holdfast.model.report import Report
 from holdfast.model.subject import Subject
 from holdfast.session.arriving import Arriving
 from holdfast.session.autosave import Autosave
-from holdfast.session.checkpoints import Reference, SessionCheckpoint, report_of
+from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver
 from holdfast.session.history import History
 from holdfast.session.result import Result
@@ -237,16 +238,16 @@ class Keeper:
     ) -> Report:
         """Into the worker, or into a new one where it died."""
         driver = self._driver
-        parts = await asyncio.to_thread(self._history.read, store, target, trust)
+        stored = await asyncio.to_thread(self._history.read, store, target, trust)
         restored = None
         if driver.alive:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
-            restored = await driver.restore(target.id, parts, secrets, timeout)
+            restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
             driver.check_open()
             await self.own()
             await driver.start()
-            restored = await driver.restore(target.id, parts, secrets, timeout)
+            restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
             from holdfast.session.errors import WorkerDied
 
@@ -255,6 +256,22 @@ class Keeper:
                 f"{self._subject}: the worker ended while it restored ({driver.state})",
                 hint="restore an earlier checkpoint",
             )
+        self._history.restored(store, target, stored, restored.request_id)
+        self._watch(stored)
         self.autosave.saved()
         self.report = report_of(restored.items)
         return self.report
+
+    def _watch(self, stored: Stored) -> None:
+        """Damage that is found while the session runs on it is raised by the next call."""
+        loop = asyncio.get_running_loop()
+
+        def tell(done: Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, HoldfastError) and not loop.is_closed():
+                error.hint = error.hint or "the session runs on damaged data: restore another one"
+                loop.call_soon_threadsafe(self.saving.failed, error)
+
+        for layout in stored.memory.values():
+            for future in layout.verification:
+                future.add_done_callback(tell)

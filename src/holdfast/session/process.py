@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.model.errors import CaptureFailed, Corrupt
@@ -127,11 +127,14 @@ class WorkerProcess:
         except OSError:  # it has ended
             return 0.0
 
-    def send(self, message: Message) -> None:
-        """Write one message. A worker that is gone is noticed by `receive`."""
+    def send(self, message: Message, files: Sequence[int] = ()) -> None:
+        """Write one message. A worker that is gone is noticed by `receive`.
+
+        The files stay open until an answer has come.
+        """
         data = frame(message)
         if self.alive:
-            self._link.send(data)
+            self._link.send(data, files)
 
     async def drained(self) -> None:
         """Wait until little waits to be sent, or the worker has ended."""

@@ -7,7 +7,8 @@ come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.model.errors import CaptureFailed, Corrupt, HoldfastError
@@ -20,11 +21,13 @@ from holdfast.protocol.session_messages import (
     ErrorMessage,
     InspectMessage,
     MemoryMessage,
+    Message,
     PartMessage,
     RestoredMessage,
     RestoreMessage,
     WorkerMessage,
 )
+from holdfast.session.mapped import Mapped
 from holdfast.session.memory import Memories
 from holdfast.session.process import WorkerProcess
 
@@ -129,19 +132,20 @@ async def capture(
 
 
 async def restore(
-    worker: WorkerProcess, asked: RestoreMessage, parts: Mapping[str, bytes]
+    worker: WorkerProcess, asked: RestoreMessage, parts: Mapping[str, bytes], mapped: Mapped
 ) -> RestoredMessage | None:
     """Replace the namespace; None when the worker ended over it.
 
     Raises HoldfastError, and then the namespace is as it was.
     """
     request = asked.request_id
-    worker.send(asked)
-    messages = (
+    worker.send(asked, mapped.files)
+    pieces_of = (
         PartMessage(request_id=request, name=name, data=bytes(piece), last=last)
         for name, data in parts.items()
         for piece, last in pieces(data)
     )
+    messages: Iterator[Message] = chain(mapped.messages, pieces_of)
     try:
         for part in messages:
             worker.send(part)

@@ -21,8 +21,10 @@ from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessa
 from holdfast.session.arriving import Arriving
 from holdfast.session.checkpoints import SessionCheckpoint, report_of
 from holdfast.session.history import History
+from holdfast.session.mapped import Mapped
 from holdfast.session.settings import Settings
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import secret_texts
 from holdfast.session.worker.snapshot import Snapshots
@@ -185,11 +187,15 @@ class Notebook:
         return report
 
     def _apply(self, store: Store, target: Checkpoint) -> Report:
-        parts = self.history.read(store, target, trust=False)
+        stored = self.history.read(store, target, trust=False)
+        for layout in stored.memory.values():
+            layout.check()  # there is no next call that could tell of damage
         namespace, hidden = self.workspace.namespace, self._shell.user_ns_hidden
         own = {n: v for n, v in namespace.items() if names.is_own(n, v, hidden)}
         secrets = Settings.of({}).given(None)
-        items = self.workspace.restore(parts, secrets, self._labels)
+        with Mapped(0, stored.memory, stored.spill) as mapped:
+            overlay = Overlay({each.name: each for each in mapped.messages}, mapped.files)
+            items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
         self._snapshots.restored()
         out = namespace.pop("Out", None)
         for name, value in {**hidden, **own}.items():

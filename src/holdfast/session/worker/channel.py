@@ -9,12 +9,15 @@ from collections import deque
 from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import (
     HostMessage,
+    MappingMessage,
     Message,
     PartMessage,
     decode_host,
     frame,
 )
 from holdfast.session.worker.interrupts import Interrupts
+
+_MOST_FILES = 253  # that may come with one read
 
 
 class Channel:
@@ -25,6 +28,7 @@ class Channel:
         self._interrupts = interrupts
         self._decoder = FrameDecoder()
         self._arrived: deque[bytes] = deque()
+        self.files: deque[int] = deque()  # that came along; whoever takes one closes it
 
     def close(self) -> None:
         """Leave the socket to the process that it belongs to."""
@@ -36,7 +40,8 @@ class Channel:
             # Waiting may be interrupted; reading may not, or bytes would be lost.
             select.select([self._control], [], [])
             with self._interrupts.shielded():
-                data = self._control.recv(1 << 18)
+                data, files, _, _ = socket.recv_fds(self._control, 1 << 18, _MOST_FILES)
+                self.files.extend(files)
                 if not data:
                     return None
                 self._arrived.extend(self._decoder.feed(data))
@@ -49,9 +54,12 @@ class Channel:
             sent = 0 if file is None else socket.send_fds(self._control, [data], [file])
             self._control.sendall(data[sent:])
 
-    def receive_parts(self, count: int) -> dict[str, bytes] | None:
-        """Read so many whole parts, or None when the host is gone."""
+    def receive_parts(
+        self, count: int
+    ) -> tuple[dict[str, bytes], dict[str, MappingMessage]] | None:
+        """Read so many whole parts and mappings, or None when the host is gone."""
         parts: dict[str, bytearray] = {}
+        mapped: dict[str, MappingMessage] = {}
         complete = 0
         while complete < count:
             message = self.receive()
@@ -60,4 +68,7 @@ class Channel:
             if isinstance(message, PartMessage):
                 parts.setdefault(message.name, bytearray()).extend(message.data)
                 complete += message.last
-        return {name: bytes(data) for name, data in parts.items()}
+            elif isinstance(message, MappingMessage):
+                mapped[message.name] = message
+                complete += 1
+        return {name: bytes(data) for name, data in parts.items()}, mapped

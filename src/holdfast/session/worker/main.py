@@ -33,6 +33,7 @@ from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
+from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.runner import describe, flush
 from holdfast.session.worker.snapshot import MUCH, Snapshots, messages
@@ -151,15 +152,23 @@ class Worker:
         os.close(read)
 
     def _restore(self, message: RestoreMessage) -> None:
-        parts = self._channel.receive_parts(message.parts)
-        if parts is None:
+        received = self._channel.receive_parts(message.parts)
+        if received is None:
             return
+        files = [self._channel.files.popleft() for _ in range(message.files)]
+        overlay = Overlay(received[1], files, self._tracker.placed)
+        self._tracker.begin(message.request_id, message.request_id)
         try:
             within = self._interrupts.working(message.request_id)
-            items = self._workspace.restore(parts, message.secrets, self._labels, within)
+            items = self._workspace.restore(
+                received[0], message.secrets, self._labels, within, overlay
+            )
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
             return
+        finally:
+            for file in files:
+                os.close(file)
         self._end_if_forked()
         self._snapshots.restored()
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))

@@ -45,6 +45,10 @@ class Living:
     def memory(self, label: str) -> memoryview:
         return memory(self._around.buffers[label])
 
+    def lay(self, label: str, array: object) -> bool:
+        """There is nothing to be mapped: the memory is here."""
+        return False
+
     def made_of(self, array: object, label: str) -> None:
         """Nothing is kept of what is made here."""
 

@@ -29,6 +29,7 @@ from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds.arrays import location
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.missing import missing_class
 from holdfast.session.worker.objects import Objects, own_records
 from holdfast.session.worker.placeholder import Placeholder
@@ -51,7 +52,9 @@ class Restore:
         definitions: Definitions,
         secrets: Mapping[str, str],
         labels: Labels | None = None,
+        overlay: Overlay | None = None,
     ) -> None:
+        self._overlay = overlay or Overlay({}, [])
         self.namespace = namespace
         self.secrets = secrets
         self.environment = layout.decode(parts["environment"], layout.Environment)
@@ -162,14 +165,22 @@ class Restore:
 
     def memory(self, label: str) -> memoryview:
         """Memory that is kept beside the records."""
-        part = self._parts.get(layout.BUFFERS + label)
+        name = layout.BUFFERS + label
+        if name in self._overlay:
+            return self._overlay.view(name)
+        part = self._parts.get(name)
         if part is None:
             raise LookupError(f"there is no memory {label} in the checkpoint")
         return memoryview(part)
 
+    def lay(self, label: str, array: Any) -> bool:
+        """Give an array its memory without reading it; False when it has to be copied."""
+        return self._overlay.lay(layout.BUFFERS + label, array)
+
     def made_of(self, array: Any, label: str) -> None:
         """An array that has its memory from there."""
         self._memory.append((array, label))
+        self._overlay.placed(location(array), array.nbytes, label)
 
     # -- underneath ----------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class Session(Protocol):
     def code(self, place: Place) -> CodeType: ...
     def shared(self, label: str) -> object: ...
     def memory(self, label: str) -> memoryview: ...
+    def lay(self, label: str, array: Any) -> bool: ...
     def made_of(self, array: Any, label: str) -> None: ...
 
 
@@ -48,7 +49,6 @@ class RecordUnpickler(pickle.Unpickler):
         self._bytecode = bytecode
         self.missing: list[str] = []
         self._nodes: list[Any] = []  # of a structure that was laid flat
-        self._labels: dict[int, tuple[memoryview, str]] = {}  # of memory that was asked for
         self._builders = {
             (rebuild.__name__, "definition"): self._definition,
             (rebuild.__name__, "code"): self._code,
@@ -124,14 +124,14 @@ class RecordUnpickler(pickle.Unpickler):
             self.missing.append(f"{error}")
             return Placeholder("file", f"{error}")
 
-    def _memory(self, label: str) -> memoryview:
-        found = self._session.memory(label)
-        self._labels[id(found)] = found, label
-        return found
+    def _memory(self, label: str) -> arrays.Memory:
+        return arrays.Memory(label)  # it is not read before it is known what for
 
-    def _array(self, memory: memoryview, *form: Any) -> Any:
-        made = arrays.array(memory, *form)
-        self._session.made_of(made, self._labels[id(memory)][1])
+    def _array(self, memory: arrays.Memory, *form: Any) -> Any:
+        made = arrays.empty(*form)
+        if not self._session.lay(memory.label, made):
+            arrays.fill(made, self._session.memory(memory.label))
+        self._session.made_of(made, memory.label)
         return made
 
     def _module(self, name: str) -> object:

@@ -16,6 +16,7 @@ from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.runner import Runner, clean
 
 
@@ -42,8 +43,11 @@ class Workspace:
         secrets: Mapping[str, str],
         labels: Labels,
         within: AbstractContextManager[None] | None = None,
+        overlay: Overlay | None = None,
     ) -> tuple[ItemReport, ...]:
         """Replace the namespace by a checkpoint's. Whatever it raises, all is as it was then.
+
+        `overlay` has the memory that is not among the parts.
 
         `within` is entered for the work, and may raise at its end, too.
         """
@@ -55,7 +59,14 @@ class Workspace:
         try:
             with within or nullcontext():
                 restore = Restore(
-                    parts, self.namespace, self.cells, self.codes, self.definitions, secrets, labels
+                    parts,
+                    self.namespace,
+                    self.cells,
+                    self.codes,
+                    self.definitions,
+                    secrets,
+                    labels,
+                    overlay,
                 )
                 items = restore.run()
         except BaseException:

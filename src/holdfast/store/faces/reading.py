@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Literal, cast
 from holdfast.model.errors import UsageError
 from holdfast.store import references
 from holdfast.store.faces.opened import Opened, Reference
-from holdfast.store.parts.mapping import Mapping, map_part
+from holdfast.store.parts.mapping import Layout, Mapping, Spill, lay_out, map_part
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
@@ -80,6 +80,24 @@ class Reading(Opened):
         if verify == "first":
             mapping.check()
         return mapping
+
+    def lay_out(
+        self, reference: Reference, part: str, spill: Spill, *, trust: bool = False
+    ) -> Layout:
+        """Where the bytes of a part of pages are: another process maps them by that.
+
+        What is not stored as it is goes to the spill. Bytes in files are verified in the
+        background; `Layout.check` waits for it and raises Corrupt.
+        """
+        hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
+        try:
+            found = self._readable(reference, part, trust)
+            if found.split not in ("pages", "segment"):
+                raise UsageError(f"part {part!r} is not made of pages", hint="use read()")
+        except BaseException:
+            hold.release()
+            raise
+        return lay_out(self._ledger.library, found, hold, spill)
 
     def _readable(self, reference: Reference, part: str, trust: bool) -> PartRecord:
         return self._ledger.part_record(self._found(reference, trust=trust), part)

@@ -32,12 +32,24 @@ def memory(label: str) -> Any:
 
 def array(memory: Any, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
     """An array that owns its memory, with these bytes in it."""
+    made = empty(shape, dtype, order)
+    fill(made, memory)
+    return made
+
+
+def empty(shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
+    """An array that owns its memory, with anything in it."""
     import numpy
 
-    made = numpy.empty(shape, _one_of_a_kind(dtype), order)
-    flat = made.reshape(-1, order="A").view(numpy.uint8)
+    return numpy.empty(shape, _one_of_a_kind(dtype), order)
+
+
+def fill(array: Any, memory: Any) -> None:
+    """Put bytes into an array."""
+    import numpy
+
+    flat = array.reshape(-1, order="A").view(numpy.uint8)
     flat[:] = numpy.frombuffer(memory, numpy.uint8)
-    return made
 
 
 def owned(data: bytes, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:

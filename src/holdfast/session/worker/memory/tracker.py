@@ -171,16 +171,13 @@ class Tracker:
             if region is not None and region.since <= capture:
                 region.labels[capture] = label
 
-    def restored(self, capture: int, memory: Iterable[tuple[int, int, str]]) -> None:
-        """A restore has brought these, and nothing has run since."""
-        self.begin(capture, capture)
-        known = list(memory)
-        for address, size, _ in known:
-            region = self._regions.get((address, size))
-            if region is not None:
-                self._drop(region)
-        self.watch((address, size) for address, size, _ in known)
-        self.captured(capture, known)
+    def placed(self, address: int, size: int, label: str) -> None:
+        """The restore that has begun has brought this, and nobody has written to it yet."""
+        region = self._regions.get((address, size))
+        if region is not None:
+            self._drop(region)
+        self.watch([(address, size)])
+        self.captured(self._now, [(address, size, label)])
 
 
 def _length(runs: Runs) -> int:

@@ -1,0 +1,147 @@
+"""Restoring large memory: it is mapped, verified while the session runs, and damage is told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import sync
+from holdfast.model.errors import Corrupt, HoldfastError
+from holdfast.store import Store, open_store
+from holdfast.store.slots import new_key_file
+
+MAKE = (
+    "import numpy as np\n"
+    "a = np.random.default_rng(1).standard_normal(700_000)\n"
+    "same = a.copy()\nzero = np.zeros(400_000)\nv = a[10:500_000:7]\n"
+    "f = np.asfortranarray(a[:600_000].reshape(800, 750))\n"
+    "raw = bytearray(a.tobytes())\ntext = a.tobytes()\n"
+    "t = np.arange(300_000).astype('M8[s]')"
+)
+LOOK = (
+    "[float(a.sum()), float(same.sum()), float(v.sum()), float(f.sum()), float(zero.sum()),"
+    " hash(bytes(raw)) == hash(text), str(t[-1]), v.base is a, f.flags.f_contiguous]"
+)
+
+
+def resident(session: sync.Session) -> int:
+    """Bytes of anonymous memory that the worker has of its own."""
+    assert session.pid
+    status = Path(f"/proc/{session.pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Store:
+    return open_store(tmp_path / "large")
+
+
+def test_it_comes_back_as_it_was_and_can_be_changed(place: Store) -> None:
+    with sync.Session("large", store=place) as session:
+        session.execute(MAKE, check=True)
+        before = session.execute(LOOK, check=True).value
+        session.checkpoint()
+    with sync.Session.resume("large", store=place) as session:
+        assert session.execute(LOOK, check=True).value == before
+        # each has its own memory, which is like any other
+        session.execute("a[5] = 1e6\nf[3] = 0\nraw[7:9] = b'xy'\nzero += 1", check=True)
+        assert session.execute("[float(same[5]) != 1e6, v.flags.writeable]").value == [True, True]
+        changed = session.execute(LOOK, check=True).value
+        second = session.checkpoint()
+        session.execute("del v\na.resize(900_000, refcheck=False)\nsame.sort()\ndel zero")
+        session.restore(second)
+        assert session.execute(LOOK, check=True).value == changed
+    assert place.verify(deep=True).ok
+    # what was written to never reached the store's own files
+    first = place.list("session/large")[-1]
+    with sync.Session("other", store=place) as session:
+        session.execute("pass")
+    with sync.Session.resume("large", store=place) as session:
+        session.restore(first)
+        assert session.execute(LOOK, check=True).value == before
+
+
+@pytest.mark.parametrize("kind", ["memory", "encrypted"])
+def test_what_cannot_be_mapped_is_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "memory":
+        store = open_store("memory://")
+    else:
+        new_key_file(tmp_path / "key")
+        monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
+        store = open_store(tmp_path / "sealed", encrypt=True)
+    with sync.Session("large", store=store) as session:
+        session.execute(MAKE, check=True)
+        before = session.execute(LOOK, check=True).value
+        session.checkpoint()
+        session.execute("a += 1\nraw[:] = bytes(len(raw))")
+        session.restore()
+        assert session.execute(LOOK, check=True).value == before
+
+
+def test_an_increment_on_what_was_mapped(place: Store) -> None:
+    with sync.Session("large", store=place) as session:
+        session.execute("import numpy as np\na = np.ones(4_000_000)\nb = np.ones(2_000_000)")
+        session.checkpoint()
+    with sync.Session.resume("large", store=place) as session:
+        session.execute("a.sum()\na[2_000_000] = 5", check=True)  # reading is no change
+        made = session.checkpoint().checkpoint
+        assert made.stored_bytes < 64 << 10
+        assert resident(session) < 100 << 20
+        session.execute("b[:] = 3\na[0] = 7", check=True)
+        session.checkpoint()
+    with sync.Session.resume("large", store=place) as session:
+        look = "[float(each) for each in (a[0], a[1], a[2_000_000], b[5], a.sum())]"
+        assert session.execute(look, check=True).value == [7, 1, 5, 3, 4_000_010]
+
+
+def _damage(store: Store, folder: Path) -> None:
+    """One byte in the middle of the largest pack."""
+    pack = max((folder / "packs").rglob("*.pack"), key=lambda path: path.stat().st_size)
+    with pack.open("r+b") as file:
+        file.seek(pack.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_damage_is_told_by_the_next_call(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "large")
+    with sync.Session("large", store=store) as session:
+        session.execute(MAKE, check=True)
+        session.checkpoint()
+    _damage(store, tmp_path / "large")
+    session = sync.Session.resume("large", store=open_store(tmp_path / "large"))
+    told = ""
+    end = time.monotonic() + 60
+    while not told and time.monotonic() < end:
+        try:
+            session.execute("1")
+        except Corrupt as error:
+            told = f"{error}"
+    assert "damaged" in told
+    with pytest.raises(HoldfastError, match="damaged"):
+        session.checkpoint()
+    session.shutdown()
+
+
+def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:
+    code = (
+        "import numpy as np\n"
+        "class Counted:\n"
+        "    def __init__(self): self.data = np.zeros(400_000)\n"
+        "    def __setstate__(self, state):\n"
+        "        self.__dict__.update(state)\n"
+        "        self.data[200_000] += 1\n"
+        "c = Counted()"
+    )
+    with sync.Session("counted", store=place) as session:
+        session.execute(code, check=True)
+        session.checkpoint()
+    for expected in (1.0, 2.0):
+        with sync.Session.resume("counted", store=place) as session:
+            assert session.execute("float(c.data[200_000])", check=True).value == expected
+            session.checkpoint()
