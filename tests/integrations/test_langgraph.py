@@ -355,6 +355,23 @@ def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: HoldfastSaver
     assert [each[2] for each in history["writes"]] == ["w2", "w3"]
 
 
+def test_a_thread_of_the_first_format_is_read_and_goes_on(saver: HoldfastSaver) -> None:
+    old = {**empty_checkpoint(), "id": "0001", "channel_values": {"n": 1, "rows": [{"a": 1}]}}
+    record = {"langgraph": 1, "parent": None, "checkpoint": old, "metadata": {}, "typed": False}
+    with saver.store.draft("state/langgraph/t", tags={"langgraph": "0001"}) as draft:
+        draft.put("state", record, split="structure")
+        draft.commit()
+    found = saver.get_tuple(thread())
+    assert found is not None
+    assert found.checkpoint == old
+    new = {**old, "id": "0002", "channel_values": {"n": 2, "rows": [{"a": 1}, {"a": 2}]}}
+    saver.put(found.config, new, {}, {})  # type: ignore[arg-type,typeddict-item]
+    values = [each.checkpoint["channel_values"] for each in saver.list(thread())]
+    assert values == [new["channel_values"], old["channel_values"]]
+    saver.copy_thread("t", "u")
+    assert [each.checkpoint["id"] for each in saver.list(thread("u"))] == ["0002", "0001"]
+
+
 # processes
 
 RUNNER = """
