@@ -8,7 +8,7 @@ from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.engines.runc import RuncEngine
-from holdfast.testing.engines import EngineSuite
+from holdfast.testing.engines import EngineSuite, FreezingSuite
 
 
 class TestProcess(EngineSuite):
@@ -21,6 +21,22 @@ class TestGvisor(EngineSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return GvisorEngine()
+
+
+class Unknown(GvisorEngine):
+    """A release of runsc whose control socket nobody here knows: everything goes by its command."""
+
+    speaks = False
+
+
+class TestGvisorByItsCommand(FreezingSuite):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return Unknown()
+
+
+def test_the_release_here_is_known() -> None:
+    assert GvisorEngine().speaks
 
 
 class TestRunc(EngineSuite):

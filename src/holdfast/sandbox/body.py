@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -11,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import volume
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
 from holdfast.sandbox.line import AgentLine
 from holdfast.sandbox.roots import Root
+from holdfast.sandbox.volume import Volume
 
+log = logging.getLogger("holdfast.sandbox")
 Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 
@@ -41,11 +45,74 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
-    """Makes bodies for one engine, in folders below one place."""
+class Room:
+    """A folder for one box, with an empty volume in it."""
 
-    engine: Engine
+    name: str
     folder: Path
+    volume: Volume
+
+    @classmethod
+    def make(cls, place: Path, disk_bytes: int) -> Room:
+        """Blocking. Raises HoldfastError and leaves nothing."""
+        name = f"holdfast-{os.getpid()}-{secrets.token_hex(6)}"
+        folder = place / name
+        folder.mkdir(parents=True, mode=0o700)
+        try:
+            return cls(name, folder, volume.make(folder / "volume", disk_bytes))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def furnish(self, fill: Fill | None) -> None:
+        """Blocking; what a new sandbox has, or what another had."""
+        if fill is None:
+            volume.furnish(self.volume)
+        else:
+            fill(self.volume.upper)
+
+    def clear(self) -> None:
+        volume.clear(self.volume)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Workshop:
+    """Makes bodies for one engine, in folders below one place. With a `spare` size, a room with
+    so much disk is always ready: making a file system takes longer than most of the rest."""
+
+    def __init__(self, engine: Engine, folder: Path, spare: int | None = None) -> None:
+        self.engine = engine
+        self._folder = folder
+        self._size = spare
+        self._spare: Room | None = None
+        self._preparing: asyncio.Task[None] | None = None
+
+    def prepare(self) -> None:
+        """Have a room ready, soon."""
+        if self._size is not None and self._spare is None and self._preparing is None:
+            self._preparing = asyncio.create_task(self._prepare(self._size))
+
+    async def _prepare(self, size: int) -> None:
+        try:
+            self._spare = await asyncio.to_thread(Room.make, self._folder, size)
+        except HoldfastError as error:
+            log.warning("no room could be made ready: %s", error)  # whoever needs one is told
+        finally:
+            self._preparing = None
+
+    async def close(self) -> None:
+        self._size = None
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await asyncio.to_thread(spare.clear)
+
+    async def _room(self, limits: Limits) -> Room:
+        if limits.disk_bytes == self._size and self._spare is not None:
+            ready, self._spare = self._spare, None
+            return ready
+        return await asyncio.to_thread(Room.make, self._folder, limits.disk_bytes)
 
     async def make(
         self,
@@ -57,16 +124,19 @@ class Workshop:
         image: Path | None = None,
     ) -> Body:
         """A body whose agent is ready, or (with an image) waits to be resumed."""
-        name = f"holdfast-{os.getpid()}-{secrets.token_hex(6)}"
-        folder = self.folder / name
-        folder.mkdir(parents=True, mode=0o700)
+        room = await self._room(limits)
         try:
-            place = await asyncio.to_thread(_room, folder, limits, fill)
+            await asyncio.to_thread(room.furnish, fill)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            await asyncio.to_thread(room.clear)
             raise
         build = Build(
-            name=name, folder=folder, root=root, volume=place, limits=limits, network=network
+            name=room.name,
+            folder=room.folder,
+            root=root,
+            volume=room.volume,
+            limits=limits,
+            network=network,
         )
         exact = image is not None and self.engine.capabilities.exact_checkpoint
         try:
@@ -75,9 +145,10 @@ class Workshop:
             else:
                 box = await self.engine.create(build)
         except BaseException:
-            await asyncio.to_thread(volume.clear, place)
-            shutil.rmtree(folder, ignore_errors=True)
+            await asyncio.to_thread(room.clear)
             raise
+        finally:
+            self.prepare()
         body = Body(build, box, AgentLine(box.pipes))
         try:
             if not exact:
@@ -88,16 +159,3 @@ class Workshop:
                 await body.clear()
             raise
         return body
-
-
-def _room(folder: Path, limits: Limits, fill: Fill | None) -> volume.Volume:
-    place = volume.make(folder / "volume", limits.disk_bytes)
-    try:
-        if fill is None:
-            volume.furnish(place)
-        else:
-            fill(place.upper)
-    except BaseException:
-        volume.clear(place)
-        raise
-    return place

@@ -48,7 +48,7 @@ class Fleet:
         self.live: dict[str, LiveSandbox] = {}
         self.freezer = Freezer(store, engine)
         self._chores = Chores()
-        self._workshop = Workshop(engine, folder / "boxes")
+        self._workshop = Workshop(engine, folder / "boxes", settings.limits.disk_bytes)
         self._catalogue = Catalogue(folder, settings.images)
         self._reviver = Reviver(
             store, self._workshop, self._catalogue, settings.limits, folder, self._chores
@@ -73,12 +73,18 @@ class Fleet:
 
     def begin(self) -> None:
         """Stand ready."""
+        self._chores.begin(asyncio.to_thread(self._warm))
         self._maker.pool.fill()
         watches = (
             watching.idle(self.live, lambda each: self._chores.begin(self.exits.idle(each))),
             watching.wanted(self.live, self.store, self._wanted),
         )
         self._watches = [asyncio.create_task(each) for each in watches]
+
+    def _warm(self) -> None:
+        """What would make the first checkpoint wait: libraries, tables, an engine's version."""
+        self.engine.environment()
+        keeping.warm(self.store)
 
     def _wanted(self, sandbox: LiveSandbox) -> None:
         async def give_up() -> None:
@@ -299,5 +305,6 @@ class Fleet:
             self._chores.begin(body.clear())
 
         told = await asyncio.gather(*(self.exits.stop(each) for each in list(self.live.values())))
+        await self._workshop.close()
         await self._chores.finish(STOP_SECONDS)
         return [trouble for trouble in told if trouble]

@@ -18,7 +18,9 @@ from holdfast.model.errors import BadInput, Unsupported
 from holdfast.sandbox import agent
 from holdfast.sandbox.agent import USER
 
-TOOLS = "/.holdfast"  # where a foreign root has what the agent needs
+TOOLS = "/.holdfast"  # where a root has what the agent needs
+_AGENT = f"import sys; sys.path.insert(0, {TOOLS + '/agent'!r}); "
+_AGENT += "from holdfast.sandbox.agent.loop import main; main()"
 _ALIASES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("dev", "proc", "sys", "run", "tmp", "root", "opt", "var", "home", "mnt")
 _ETC = {
@@ -87,7 +89,7 @@ def default(folder: Path) -> Root:
         name="default",
         lower=lower,
         mounts=tuple(mounts),
-        agent=(python, "-I", "-S", f"{TOOLS}/agent.pyc"),
+        agent=(python, "-I", "-S", "-c", _AGENT),
         path=path,
         python=(python,),
         digest=f"host:{sys.version.split()[0]}",
@@ -112,7 +114,8 @@ def foreign(name: str, lower: Path, folder: Path, digest: str) -> Root:
         libraries,
         f"{TOOLS}/python/bin/python{version}",
         "-S",
-        f"{TOOLS}/agent.pyc",
+        "-c",
+        _AGENT,
     )
     mounts = (
         Mount(str(tools), TOOLS),
@@ -131,10 +134,13 @@ def foreign(name: str, lower: Path, folder: Path, digest: str) -> Root:
 
 
 def _tools(folder: Path) -> Path:
-    """The agent, compiled for the interpreter that will run it."""
+    """The agent, compiled for the interpreter that will run it, with nothing else of ours."""
     tools = folder / "tools"
-    tools.mkdir(parents=True, exist_ok=True)
-    py_compile.compile(str(agent.__file__), str(tools / "agent.pyc"), doraise=True)
+    source = Path(str(agent.__file__)).parent
+    place = tools / "agent" / "holdfast" / "sandbox" / "agent"
+    place.mkdir(parents=True, exist_ok=True)
+    for module in sorted(source.glob("*.py")):
+        py_compile.compile(str(module), str(place / f"{module.stem}.pyc"), doraise=True)
     return tools
 
 

@@ -96,8 +96,8 @@ async def output_after(process: Process, offset: int) -> list[str]:
     raise AssertionError("it does not go on")
 
 
-class EngineSuite:
-    """Inherit, and give the fixture `engine`."""
+class FreezingSuite:
+    """What an engine must do about freezing. Inherit, and give the fixture `engine`."""
 
     @pytest.fixture
     def engine(self) -> Engine:
@@ -126,6 +126,115 @@ class EngineSuite:
         for body in made:
             assert not body.build.folder.exists()
             assert limits.left_by(body.build.name).folders == ()
+
+    async def test_a_frozen_sandbox_goes_on(self, make: Make, tmp_path: Path) -> None:
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        await body.box.thaw()
+        await body.line.resume(1)
+        lines = await output_after(counter, counter.replay.end)
+        assert [int(line) for line in lines] == list(
+            range(int(lines[0]), int(lines[0]) + len(lines))
+        )
+
+    async def test_a_failed_freeze_leaves_it_running(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        body = await make()
+        (tmp_path / "taken").write_text("a file where a folder should be")
+        await body.line.quiesce(1)
+        if engine.capabilities.exact_checkpoint:
+            with pytest.raises(CaptureFailed):
+                await body.box.freeze(tmp_path / "taken")
+        else:
+            await body.box.freeze(tmp_path / "taken")
+        await body.line.resume(1)
+        assert (await bash(body, "echo alive")).stdout == "alive\n"
+
+    async def test_files_come_back(self, make: Make, tmp_path: Path) -> None:
+        body = await make()
+        await bash(
+            body, "mkdir /root/d; echo kept > /root/d/f; ln -s f /root/d/l; ln /root/d/f /root/h"
+        )
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+
+        def fill(into: Path) -> None:
+            with open(packed, "rb") as file:
+                upper.unpack(file, into)
+
+        other = await make(fill=fill)
+        assert (
+            await bash(other, "cat /root/d/l /root/h; stat -c %h /root/h")
+        ).stdout == "kept\nkept\n2\n"
+
+    async def test_processes_come_back_many_times(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            with pytest.raises(Unsupported):
+                engine.capabilities.need("exact_checkpoint", engine.name)
+            return
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        await body.line.quiesce(3)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+        end, balance = counter.replay.end, counter.balance
+        seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
+        await body.end()
+
+        def fill(into: Path) -> None:
+            with open(packed, "rb") as file:
+                upper.unpack(file, into)
+
+        for number in range(2):
+            copy = await make(fill=fill, image=tmp_path / "image")
+            again = _adopted(copy.line, counter.identity, end, balance)
+            await copy.line.resume(3, f"generation {number}")
+            lines = await output_after(again, end)
+            # Nothing lost, nothing twice: it goes on with the very next number.
+            assert int(lines[0]) == int(seen[-1]) + 1
+            told = await bash(copy, "cat /run/holdfast/generation; echo mine > /root/mine")
+            assert told.stdout == f"generation {number}\n"
+            shared = await bash(copy, "ls /root")
+            assert shared.stdout.split() == ["count", "mine"]
+
+    async def test_a_restored_sandbox_can_be_frozen_again(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        expected, begun = 1, 0
+        for epoch in (1, 2, 3):
+            await body.line.quiesce(epoch)
+            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
+            await body.box.freeze(image)
+            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+            text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
+            numbers = [int(line) for line in text.split()]
+            assert numbers == list(range(expected, expected + len(numbers)))
+            expected += len(numbers)
+            begun, balance = counter.replay.end, counter.balance
+            await body.end()
+            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
+            counter = _adopted(body.line, counter.identity, begun, balance)
+            await body.line.resume(epoch, f"generation {epoch}")
+            await output_after(counter, begun)
+
+
+class EngineSuite(FreezingSuite):
+    """All that an engine must do. Inherit, and give the fixture `engine`."""
 
     # -- programs
 
@@ -294,113 +403,6 @@ except PermissionError:
         while any(_alive(pid) for pid in _members(body)):
             assert time.monotonic() - began < 20
             await asyncio.sleep(0.1)
-
-    # -- freezing
-
-    async def test_a_frozen_sandbox_goes_on(self, make: Make, tmp_path: Path) -> None:
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        await body.box.thaw()
-        await body.line.resume(1)
-        lines = await output_after(counter, counter.replay.end)
-        assert [int(line) for line in lines] == list(
-            range(int(lines[0]), int(lines[0]) + len(lines))
-        )
-
-    async def test_a_failed_freeze_leaves_it_running(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        body = await make()
-        (tmp_path / "taken").write_text("a file where a folder should be")
-        await body.line.quiesce(1)
-        if engine.capabilities.exact_checkpoint:
-            with pytest.raises(CaptureFailed):
-                await body.box.freeze(tmp_path / "taken")
-        else:
-            await body.box.freeze(tmp_path / "taken")
-        await body.line.resume(1)
-        assert (await bash(body, "echo alive")).stdout == "alive\n"
-
-    async def test_files_come_back(self, make: Make, tmp_path: Path) -> None:
-        body = await make()
-        await bash(
-            body, "mkdir /root/d; echo kept > /root/d/f; ln -s f /root/d/l; ln /root/d/f /root/h"
-        )
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
-        other = await make(fill=fill)
-        assert (
-            await bash(other, "cat /root/d/l /root/h; stat -c %h /root/h")
-        ).stdout == "kept\nkept\n2\n"
-
-    async def test_processes_come_back_many_times(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        if not engine.capabilities.exact_checkpoint:
-            with pytest.raises(Unsupported):
-                engine.capabilities.need("exact_checkpoint", engine.name)
-            return
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        await body.line.quiesce(3)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = counter.replay.end, counter.balance
-        seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
-        await body.end()
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
-        for number in range(2):
-            copy = await make(fill=fill, image=tmp_path / "image")
-            again = _adopted(copy.line, counter.identity, end, balance)
-            await copy.line.resume(3, f"generation {number}")
-            lines = await output_after(again, end)
-            # Nothing lost, nothing twice: it goes on with the very next number.
-            assert int(lines[0]) == int(seen[-1]) + 1
-            told = await bash(copy, "cat /run/holdfast/generation; echo mine > /root/mine")
-            assert told.stdout == f"generation {number}\n"
-            shared = await bash(copy, "ls /root")
-            assert shared.stdout.split() == ["count", "mine"]
-
-    async def test_a_restored_sandbox_can_be_frozen_again(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        if not engine.capabilities.exact_checkpoint:
-            return  # nothing of its processes comes back
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        expected, begun = 1, 0
-        for epoch in (1, 2, 3):
-            await body.line.quiesce(epoch)
-            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
-            await body.box.freeze(image)
-            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-            text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
-            numbers = [int(line) for line in text.split()]
-            assert numbers == list(range(expected, expected + len(numbers)))
-            expected += len(numbers)
-            begun, balance = counter.replay.end, counter.balance
-            await body.end()
-            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
-            counter = _adopted(body.line, counter.identity, begun, balance)
-            await body.line.resume(epoch, f"generation {epoch}")
-            await output_after(counter, begun)
 
 
 def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int]) -> Process:

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
 from holdfast.runtime import engines as found
+from holdfast.runtime.command import run
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
-from holdfast.sandbox.engines import bundle
+from holdfast.sandbox.engines import bundle, control
 from holdfast.sandbox.limits import Groups
 
 PLATFORM = "systrap"
@@ -57,9 +58,17 @@ class GvisorEngine:
         return self._environment
 
     @cached_property
+    def speaks(self) -> bool:
+        """Whether the messages of its control socket are known."""
+        told = run((str(self.program), "--version"), seconds=STEP_SECONDS, environ=self.environ)
+        version = (told.stdout.splitlines() or [""])[0]
+        return version.endswith(control.KNOWN)
+
+    @cached_property
     def _environment(self) -> dict[str, object]:
         with open(self.program, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+        _ = self.speaks  # asked once, and not when somebody waits
         return {
             "engine": self.name,
             "runsc": digest,
@@ -126,21 +135,39 @@ class GvisorBox:
 
     async def freeze(self, image: Path) -> None:
         name = self._build.name
+        direct = self._direct
         try:
-            await self._do("pause", name)
+            if direct is not None:
+                await asyncio.to_thread(control.pause, direct, STEP_SECONDS)
+            else:
+                await self._do("pause", name)
         except HoldfastError as error:
             raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
         try:
             # Left running, but paused around it: if storing fails it can go on as it was, and
             # until then nothing changes the files that belong to this memory.
-            flags = ("-compression=none", "-leave-running", f"-image-path={image}")
-            await self._do("checkpoint", *flags, name)
-        except HoldfastError as error:
+            if direct is not None:
+                await asyncio.to_thread(control.checkpoint, direct, image, STEP_SECONDS)
+            else:
+                flags = ("-compression=none", "-leave-running", f"-image-path={image}")
+                await self._do("checkpoint", *flags, name)
+        except (HoldfastError, OSError) as error:
             await self.thaw()
             raise CaptureFailed(f"runsc could not take a checkpoint: {error}") from None
 
     async def thaw(self) -> None:
-        await self._do("resume", self._build.name)
+        if self._direct is not None:
+            await asyncio.to_thread(control.resume, self._direct, STEP_SECONDS)
+        else:
+            await self._do("resume", self._build.name)
+
+    @cached_property
+    def _direct(self) -> Path | None:
+        """The way to the kernel that needs no command. One way for all: the command notes what
+        it did, and goes by its notes."""
+        place = control.socket_of(self._build.folder / "state", self._build.name)
+        short = len(str(place)) <= control.LONGEST_PATH
+        return place if short and self._engine.speaks else None
 
     async def end(self) -> None:
         if self._ended:

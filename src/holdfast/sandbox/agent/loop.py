@@ -1,48 +1,30 @@
-"""The first process inside a sandbox: starts programs, carries their streams, reaps the dead.
-
-One file with nothing but the standard library, because it runs in roots that hold nothing else of
-ours. It speaks frames on its standard streams (spec/sandbox-v1.md, section 2) and ends with them.
-One thread, one loop: between two turns of the loop no frame is ever half written.
-"""
+"""The agent's loop. One thread: between two turns of it no frame is ever half written."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import json
 import os
-import resource
 import selectors
 import signal
-import stat
 import struct
-import termios
-from typing import Any, NoReturn
+from typing import NoReturn
 
-Order = dict[str, Any]  # JSON: what is in it depends on its type
+from holdfast.sandbox.agent.children import (
+    Order,
+    Process,
+    Spare,
+    may_be_looked_at,
+    set_size,
+    spawn,
+)
+
 VERSION = 1
-USER = 60999  # beyond what people and packages use
 PIECE = 64 * 1024
 MAX_FRAME = 1 << 20
 INPUT_WINDOW = 256 * 1024
+SPARE_SECONDS = 0.005  # of quiet, after which a child is forked for the next program
 GENERATION = "/run/holdfast/generation"
-PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 4, 38, 24
-
-
-class Process:
-    """A program that was started, and the pipes or the terminal that belong to it."""
-
-    def __init__(self, identity: str, pid: int, window: int) -> None:
-        self.identity = identity
-        self.pid = pid
-        self.credit = window
-        self.outputs: dict[int, str] = {}  # descriptor to stream
-        self.input: int | None = None
-        self.terminal: int | None = None
-        self.pending = bytearray()  # input that the program has not taken
-        self.input_ends = False
-        self.status: int | None = None
 
 
 class Agent:
@@ -53,6 +35,7 @@ class Agent:
         self.sink = sink
         self.buffer = bytearray()
         self.processes: dict[str, Process] = {}
+        self.spare: Spare | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(source, selectors.EVENT_READ, None)
         # A child's end wakes the loop through this pipe.
@@ -92,9 +75,13 @@ class Agent:
     # -- the loop
 
     def run(self) -> NoReturn:
+        self.replenish()
         self.send(type="ready", version=VERSION)
         while True:
-            for key, events in self.selector.select():
+            found = self.selector.select(SPARE_SECONDS if self.spare is None else None)
+            if not found:
+                self.replenish()  # nothing else is to be done just now
+            for key, events in found:
                 if key.fileobj == self.source:
                     for header, data in self.receive():
                         self.obey(header, data)
@@ -103,6 +90,11 @@ class Agent:
                     self.reap()
                 else:
                     self.serve(key.data, key.fd, events)
+
+    def replenish(self) -> None:
+        """Have a child ready for the next program."""
+        if self.spare is None:
+            self.spare = Spare()
 
     def obey(self, header: Order, data: bytes) -> None:
         kind = header["type"]
@@ -237,7 +229,8 @@ class Agent:
     def start(self, order: Order) -> None:
         identity = order["id"]
         try:
-            process = spawn(order)
+            spare, self.spare = self.spare, None
+            process = spawn(order, spare)
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
             self.send(type="failed", id=identity, message=f"{error.strerror}{where}")
@@ -305,121 +298,16 @@ class Agent:
         """Have nothing under way, say so, and wait: for this host or, restored, for another."""
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
-        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        may_be_looked_at(True)
         self.send(type="quiesced", epoch=epoch)
         while True:
             for header, _ in self.receive():
                 if header["type"] == "resume" and header["epoch"] == epoch:
-                    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+                    may_be_looked_at(False)
                     if header.get("generation"):
                         write_generation(header["generation"])
                     self.send(type="resumed", epoch=epoch)
                     return
-
-
-# -- processes
-
-
-def spawn(order: Order) -> Process:
-    """Fork and execute. Raises OSError when the program cannot be run."""
-    terminal = order.get("rows") is not None
-    own: list[int] = []
-    try:
-        if terminal:
-            master, slave = os.openpty()
-            own += [master, slave]
-            set_size(slave, order["rows"], order["columns"])
-            if os.getuid() == 0:
-                os.fchown(slave, USER, USER)
-            ends = (slave, slave, slave)
-        else:
-            if order.get("stdin", True):
-                input_read, input_write = os.pipe()
-            else:
-                input_read, input_write = os.open("/dev/null", os.O_RDONLY), -1
-            out_read, out_write = os.pipe()
-            err_read, err_write = os.pipe()
-            own += [input_read, input_write, out_read, out_write, err_read, err_write]
-            ends = (input_read, out_write, err_write)
-        trouble_read, trouble_write = os.pipe()
-        own += [trouble_read, trouble_write]
-        pid = os.fork()
-        if pid == 0:
-            become(order, ends, trouble_write, terminal)
-        os.close(trouble_write)
-        own.remove(trouble_write)
-        trouble = os.read(trouble_read, 4096)
-        if trouble:
-            os.waitpid(pid, 0)
-            number, _, where = trouble.decode("utf-8", "replace").partition(" ")
-            raise OSError(int(number), os.strerror(int(number)), where or None)
-        process = Process(order["id"], pid, order["window"])
-        if terminal:
-            process.terminal = process.input = master
-            process.outputs = {master: "stdout"}
-            own.remove(master)
-        else:
-            process.input = input_write if input_write >= 0 else None
-            process.outputs = {out_read: "stdout", err_read: "stderr"}
-            for fd in (input_write, out_read, err_read):
-                own.remove(fd)
-        return process
-    finally:
-        for fd in own:
-            if fd >= 0:
-                os.close(fd)
-
-
-def become(order: Order, ends: tuple[int, int, int], trouble: int, terminal: bool) -> NoReturn:
-    """In the child: give up all power, then be the program."""
-    where = ""
-    try:
-        os.setsid()
-        for target, fd in enumerate(ends):
-            os.dup2(fd, target)
-        if terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Python ignores these two, and ignoring is inherited.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        for name, limit in order.get("limits", {}).items():
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-        give_up_power()
-        os.closerange(3, trouble)
-        os.closerange(trouble + 1, 4096)
-        where = order.get("cwd") or "/"
-        os.chdir(where)
-        if "call" in order:
-            os.close(trouble)
-            file_verb(order["call"], order["path"])
-        where = order["argv"][0]
-        os.set_inheritable(trouble, False)
-        os.umask(0o022)
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
-    except OSError as error:
-        os.write(trouble, f"{error.errno} {where}".encode())
-    except Exception as error:  # noqa: BLE001  told to the parent, which is us
-        os.write(trouble, f"{errno.EINVAL} {type(error).__name__}".encode())
-    os._exit(127)
-
-
-def give_up_power() -> None:
-    """Another user, no capabilities, and no way to get any."""
-    if os.getuid() == 0:
-        last = 63
-        for capability in range(last + 1):
-            if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-                break  # beyond the last one that this kernel knows
-        os.setgroups([])
-        os.setresgid(USER, USER, USER)
-        os.setresuid(USER, USER, USER)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-
-
-def set_size(terminal: int, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def write_generation(generation: str) -> None:
@@ -429,77 +317,8 @@ def write_generation(generation: str) -> None:
     os.rename(GENERATION + ".new", GENERATION)
 
 
-# -- files, as the user whose files they are
-
-
-def file_verb(verb: str, path: str) -> NoReturn:
-    """Do one thing to a file, with the standard streams as its data."""
-    try:
-        if verb == "read":
-            with open(path, "rb", opener=regular) as file:
-                while block := file.read(1 << 20):
-                    write_all(block)
-        elif verb == "write":
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            part = f"{path}.holdfast-part-{os.getpid()}"
-            with open(part, "wb") as file:
-                while block := os.read(0, 1 << 20):
-                    file.write(block)
-            os.rename(part, path)
-        elif verb == "list":
-            for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-                write_all(json.dumps(described(entry)).encode() + b"\n")
-        elif verb == "mkdir":
-            os.makedirs(path, exist_ok=True)
-        elif verb == "remove":
-            remove(path)
-    except OSError as error:
-        os.write(2, f"{error.errno} {error.strerror}: {path}".encode())
-        os._exit(1)
-    os._exit(0)
-
-
-def regular(path: str, flags: int) -> int:
-    """Open without waiting for a writer: reading a pipe or a device would never end."""
-    fd = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file")
-    return fd
-
-
-def described(entry: os.DirEntry[str]) -> dict[str, object]:
-    status = entry.stat(follow_symlinks=False)
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-    return {
-        "name": entry.name.encode("utf-8", "replace").decode(),
-        "kind": kinds.get(stat.S_IFMT(status.st_mode), "other"),
-        "size": status.st_size,
-        "mode": stat.S_IMODE(status.st_mode),
-        "modified": status.st_mtime,
-    }
-
-
-def remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        for entry in os.scandir(path):
-            remove(entry.path)
-        os.rmdir(path)
-    else:
-        os.unlink(path)
-
-
-def write_all(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
-
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
 def main() -> NoReturn:
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    may_be_looked_at(False)
     # The channel moves off the descriptors that programs think of as theirs.
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open("/dev/null", os.O_RDWR)
@@ -507,7 +326,3 @@ def main() -> NoReturn:
     os.dup2(2, 1)
     os.close(nothing)
     Agent(source, sink).run()
-
-
-if __name__ == "__main__":
-    main()

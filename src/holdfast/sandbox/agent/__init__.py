@@ -1,0 +1,7 @@
+"""The first process inside a sandbox: starts programs, carries their streams, reaps the dead.
+
+Nothing but the standard library, because it runs in roots that hold nothing else of ours. It
+speaks frames on its standard streams (spec/sandbox-v1.md, section 2) and ends with them.
+"""
+
+USER = 60999  # who programs run as; beyond what people and packages use

@@ -1,0 +1,85 @@
+"""The control socket of a gVisor sandbox: what `runsc` says there, without starting `runsc`.
+
+Starting the command costs more than most of what it asks for. The messages are an internal matter
+of each release, so they are used with the releases they are known of, and the command otherwise.
+Blocking.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.errors import HoldfastError
+
+KNOWN = ("20240729.0",)  # as `runsc --version` ends, whoever built it
+LONGEST_PATH = 107  # of a socket; beyond it runsc has another place for it
+_ANSWER = 1 << 16
+
+
+def socket_of(state: Path, name: str) -> Path:
+    return state / f"runsc-{name}.sock"
+
+
+def pause(place: Path, seconds: float) -> None:
+    _ask(place, "Pause", None, seconds)
+
+
+def resume(place: Path, seconds: float) -> None:
+    _ask(place, "Resume", None, seconds)
+
+
+def checkpoint(place: Path, image: Path, seconds: float) -> None:
+    """Write the memory of a paused sandbox, uncompressed; it stays as it is. Raises HoldfastError,
+    or OSError for an image that cannot be written."""
+    options = {
+        "key": None,
+        "metadata": {"compression": "none"},
+        "MemoryFileSaveOpts": {"ExcludeCommittedZeroPages": False},
+        "have_pages_file": True,
+        "Resume": True,
+    }
+    image.mkdir(mode=0o700)
+    files: list[int] = []
+    try:
+        for name in ("checkpoint.img", "pages_meta.img", "pages.img"):
+            files += [os.open(image / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)]
+        _ask(place, "Checkpoint", options, seconds, files)
+    finally:
+        for fd in files:
+            os.close(fd)
+
+
+def _ask(
+    place: Path, method: str, argument: object, seconds: float, files: Sequence[int] = ()
+) -> None:
+    message = json.dumps({"method": f"containerManager.{method}", "arg": argument}).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(seconds)
+            link.connect(str(place))
+            socket.send_fds(link, [message], list(files))
+            answer = _answer(link)
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"the sandbox's kernel does not answer: {error}") from None
+    if answer.get("success") is not True:
+        raise HoldfastError(f"the sandbox's kernel refused: {answer.get('err')!s:.300}")
+
+
+def _answer(link: socket.socket) -> dict[str, object]:
+    """One JSON object; nothing says where it ends but itself."""
+    heard = b""
+    while len(heard) < _ANSWER:
+        block = link.recv(4096)
+        if not block:
+            break
+        heard += block
+        try:
+            told = json.loads(heard)
+        except ValueError:
+            continue
+        return told if isinstance(told, dict) else {}
+    raise ValueError("its answer cannot be read")
