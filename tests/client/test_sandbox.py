@@ -174,6 +174,27 @@ async def test_a_broken_connection_loses_nothing(server: Server) -> None:
         await sandbox.kill()
 
 
+async def test_processes_beside_lose_nothing_either(server: Server) -> None:
+    async with cable(server) as (url, tasks):
+        sandbox = await Sandbox.create(url, token=server.token)
+        code = "import time\nfor n in range(40):\n print(n, flush=True)\n time.sleep(.05)"
+        holding = await sandbox.exec("bash", "sleep 1000")
+        running = [await sandbox.exec("python", code) for _ in range(2)]
+        silent = await sandbox.exec("bash", "sleep 7; echo late")  # longer than it is doubted
+        for _ in range(3):
+            await asyncio.sleep(0.4)
+            for task in tasks:
+                task.cancel()
+            tasks.clear()
+        for process in running:
+            assert await process.stdout.read_all() == "".join(f"{n}\n" for n in range(40))
+            assert (await process.wait()).code == 0
+        assert await silent.stdout.read_all() == "late\n"
+        await holding.kill()
+        assert (await holding.wait()).signal == 9
+        await sandbox.kill()
+
+
 async def test_a_server_that_went_away(server: Server) -> None:
     async with cable(server) as (url, tasks):
         sandbox = await Sandbox.create(url, token=server.token, enable_auto_reconnect=False)

@@ -167,6 +167,12 @@ export interface ReconnectRequest {
    */
   offset?: number | null;
   /**
+   * the last offset seen of each process beside the execution
+   */
+  offsets?: {
+    [k: string]: number;
+  };
+  /**
    * comes back in the reply event
    */
   request_id?: string | null;

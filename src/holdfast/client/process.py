@@ -36,6 +36,7 @@ class Process:
         self.stdout = Stream(binary)
         self.stderr = Stream(binary)
         self.offset = 0  # of the last output that was seen
+        self.confirmed = True  # whether the server has spoken of it on this connection
         self._exit: Exit | None = None
         self._ended = asyncio.Event()
 

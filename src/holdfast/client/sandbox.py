@@ -93,7 +93,6 @@ class Sandbox:
         self._begun: asyncio.Future[None] | None = None
         self._work = asyncio.Lock()
         self._armed = False
-        self._confirmed = True
         self._reconnect = True
         self.sandbox_id = ""
         self.sandbox_token = ""
@@ -399,18 +398,25 @@ class Sandbox:
         """Ask for what was missed. An execution that the server has nothing to tell about ended in
         the moment in which the connection broke."""
         again: dict[str, object] = {"action": "reconnect"}
-        process = self._foreground
-        if process is not None:
-            again["offset"] = process.offset
-            self._confirmed = False
-
-            def over() -> None:
-                if self._foreground is process and not self._confirmed:
-                    self._foreground = None
-                    process.end(Exit(reason="the connection broke when it ended"))
-
-            asyncio.get_running_loop().call_later(CONFIRM_SECONDS, over)
+        if self._foreground is not None:
+            again["offset"] = self._foreground.offset
+        if self._beside:
+            again["offsets"] = {name: each.offset for name, each in self._beside.items()}
+        doubted = [each for each in (self._foreground, *self._beside.values()) if each is not None]
+        for process in doubted:
+            process.confirmed = False
+        asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._end_unconfirmed, doubted)
         await link.send(again)
+
+    def _end_unconfirmed(self, doubted: list[Process]) -> None:
+        """The server would have spoken of those that it still knows."""
+        for process in doubted:
+            if process.confirmed or process.exit is not None:
+                continue
+            if process is self._foreground:
+                self._foreground = None
+            self._beside = {name: each for name, each in self._beside.items() if each != process}
+            process.end(Exit(reason="the connection broke when it ended"))
 
     async def _hear(self, message: Mapping[str, Any]) -> None:
         event = message.get("event")
@@ -421,6 +427,9 @@ class Sandbox:
         elif event == "sandbox_id":
             self.sandbox_id = str(message["sandbox_id"])
             self.sandbox_token = str(message["sandbox_token"])
+        elif event == "started" and process is not None and identity is not None:
+            process.confirmed = True
+            self._answer(message)
         elif event in ("stdout", "stderr") and process is not None:
             stream = process.heard(message)
             while stream.full:  # slow down: the server, and so the program, will wait
@@ -448,7 +457,8 @@ class Sandbox:
         elif status in DISARMING:
             self._armed = False
         if status is Status.EXECUTION_RUNNING:
-            self._confirmed = True
+            if self._foreground is not None:
+                self._foreground.confirmed = True
             if self._begun is not None and not self._begun.done():
                 self._begun.set_result(None)
         elif status is Status.EXECUTION_DONE and self._foreground is not None:
@@ -481,8 +491,8 @@ class Sandbox:
                 self._give_up(error)
 
     def _answer(self, message: Mapping[str, Any]) -> None:
-        waiting = self._replies[str(message["request_id"])]
-        if not waiting.done():
+        waiting = self._replies.get(str(message.get("request_id")))
+        if waiting is not None and not waiting.done():
             waiting.set_result(dict(message))
 
     def _fail(self, error: HoldfastError) -> None:

@@ -114,6 +114,7 @@ class ReconnectRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     action: Literal["reconnect"]
     offset: Annotated[int, Meta(ge=0)] | None = None
+    offsets: dict[str, Annotated[int, Meta(ge=0)]] = {}
     request_id: Annotated[str, Meta(max_length=200)] | None = None
 
 

@@ -41,6 +41,7 @@ from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.logs import Requests
 from holdfast.server.openapi import describe
 from holdfast.server.operations import EVERY
+from holdfast.server.sandbox_verbs import SANDBOX_OPERATIONS
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.sessions import Sessions
 from holdfast.server.site import routes as site_routes
@@ -95,8 +96,7 @@ def create_app(
             Route("/v1/checkpoints", routes.checkpoints),
             Route("/v1/checkpoints/{id}", routes.checkpoint),
             Route("/v1/sandboxes", boxes.listed),
-            Route("/v1/sandboxes/{id}/checkpoint", boxes.checkpoint, methods=["POST"]),
-            Route("/v1/sandboxes/{id}", boxes.kill, methods=["DELETE"]),
+            *(each.route(boxes.fleet) for each in SANDBOX_OPERATIONS),
             *Consoles(hosted).routes(),
             Route("/v1/openapi.json", routes.openapi),
             Route("/v1/example", routes.example, methods=["POST"]),
@@ -162,7 +162,7 @@ class _Routes:
         return JSONResponse(told)
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(describe(EVERY))
+        return JSONResponse(describe((*EVERY, *SANDBOX_OPERATIONS)))
 
     async def example(self, request: Request) -> Response:
         await read_body(request, Nothing)

@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import logging
+from collections.abc import Mapping
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -188,7 +189,7 @@ class Connection:
             case SnapshotRequest():
                 await self._snapshot(sandbox, request)
             case ReconnectRequest():
-                await self._reconnect(sandbox, request.offset)
+                await self._reconnect(sandbox, request)
             case ResizeRequest():
                 execution = sandbox.find(request.process_id)
                 execution.process.resize(request.rows, request.columns)
@@ -276,12 +277,18 @@ class Connection:
         except NotFound:
             return  # nothing was running, and the client knows now
 
-    async def _reconnect(self, sandbox: LiveSandbox, offset: int | None) -> None:
+    async def _reconnect(self, sandbox: LiveSandbox, request: ReconnectRequest) -> None:
         await self.tell(Fact.RECONNECTED)
-        await self.catch_up(sandbox, offset)
+        await self.catch_up(sandbox, request.offset, request.offsets)
 
-    async def catch_up(self, sandbox: LiveSandbox, offset: int | None = None) -> None:
-        """Go on with what is running, behind what the client has seen."""
+    async def catch_up(
+        self,
+        sandbox: LiveSandbox,
+        offset: int | None = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
+        """Go on with what is running, behind what the client has seen. It hears of every process
+        that is still known here; of one that it does not hear, it missed the end."""
         if self._reconnecting is not None:
             self._reconnecting.cancel()
         for execution in list(sandbox.executions):
@@ -289,10 +296,14 @@ class Connection:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-            if execution.process_id is None:
-                if offset is not None:
-                    execution.sent = min(offset, execution.process.replay.end)
+            beside = execution.process_id
+            seen = offset if beside is None else (offsets or {}).get(beside)
+            if seen is not None:
+                execution.sent = min(seen, execution.process.replay.end)
+            if beside is None:
                 await self.tell(Fact.EXECUTION_BEGUN)
+            else:
+                await self.say(StartedEvent(event="started", process_id=beside))
             self._follow(sandbox, execution)
 
     def expect_reconnect(self, sandbox: LiveSandbox) -> None:

@@ -13,6 +13,7 @@ from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
 from holdfast.server import schemas
 from holdfast.server.archives import MEDIA_TYPE
+from holdfast.server.sandbox_verbs import SandboxOperation
 from holdfast.server.schemas import COUNT as _COUNT
 from holdfast.server.schemas import FLAG as _FLAG
 from holdfast.server.schemas import TEXT as _TEXT
@@ -143,6 +144,24 @@ SCHEMAS: dict[str, Schema] = {
     "SandboxCheckpoint": _object(
         checkpoint=_ref("Checkpoint"), pause_ms={"type": "number", "minimum": 0}
     ),
+    "SandboxPasses": _object(sandboxes=_list(_object(id=_TEXT, token=_TEXT))),
+    "Files": _object(
+        verb=_TEXT,
+        path=_TEXT,
+        data=_maybe(_TEXT),
+        encoding={"enum": ["text", "base64"]},
+        entries=_maybe(
+            _list(
+                _object(
+                    name=_TEXT,
+                    kind={"enum": ["file", "folder", "link", "other"]},
+                    size=_COUNT,
+                    mode=_COUNT,
+                    modified={"type": "number"},
+                )
+            )
+        ),
+    ),
     "Gone": _object(id=_TEXT),
     "Example": _object(subjects=_list(_TEXT)),
     **schemas.MORE,
@@ -262,19 +281,6 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
     ),
     ("listSandboxes", "get", "/v1/sandboxes", "Sandboxes that run here", "Sandboxes", {}, None),
     (
-        "checkpointSandbox",
-        "post",
-        "/v1/sandboxes/{id}/checkpoint",
-        "Freeze a sandbox that goes on",
-        "SandboxCheckpoint",
-        {},
-        {
-            "type": "object",
-            "properties": {"reason": {**_TEXT, "minLength": 1, "maxLength": 1000}},
-            "additionalProperties": False,
-        },
-    ),
-    (
         "makeExample",
         "post",
         "/v1/example",
@@ -284,11 +290,10 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
         {"type": "object", "additionalProperties": False},
     ),
     *SESSIONS,
-    ("killSandbox", "delete", "/v1/sandboxes/{id}", "End a sandbox for good", "Gone", {}, None),
 )
 
 
-def describe(operations: Sequence[Operation]) -> dict[str, object]:
+def describe(operations: Sequence[Operation | SandboxOperation]) -> dict[str, object]:
     """The whole document."""
     bodies, components = msgspec.json.schema_components(
         [each.body for each in operations if each.body],

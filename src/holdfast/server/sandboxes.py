@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.websockets import WebSocket
@@ -29,19 +27,13 @@ from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import LiveSandbox
-from holdfast.server import shapes
 from holdfast.server.connection import Connection
 from holdfast.server.guard import SANDBOX_PROTOCOL, offered
-from holdfast.server.verbs import Text, read_body, whole_body
+from holdfast.server.sandbox_verbs import described
+from holdfast.server.verbs import whole_body
 
 PROTOCOL = "holdfast.v1"
 FIRST_FRAME_SECONDS = 30.0
-
-
-class Reason(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a checkpoint is taken."""
-
-    reason: Text = "manual"
 
 
 class Sandboxes:
@@ -155,36 +147,6 @@ class Sandboxes:
         found = (described(each, name) for each in self.fleet.live.values())
         return [{key: each[key] for key in each if key != "idle_seconds"} for each in found]
 
-    async def checkpoint(self, request: Request) -> Response:
-        asked = await read_body(request, Reason)
-        assert isinstance(asked, Reason)
-        fleet, sandbox = self._live(request.path_params["id"])
-        if not sandbox.request.enable_checkpoint:
-            raise Unsupported("checkpoints are not enabled for this sandbox")
-        captured = await fleet.freezer.checkpoint(
-            sandbox,
-            reason=asked.reason,
-            during_execution=fleet.engine.capabilities.during_execution,
-        )
-        made = shapes.checkpoint(captured.checkpoint)
-        return JSONResponse({"checkpoint": made, "pause_ms": round(captured.pause_ms, 1)})
-
-    async def kill(self, request: Request) -> Response:
-        fleet, sandbox = self._live(request.path_params["id"])
-        client = sandbox.client
-        if client is not None:
-            await client.tell(Fact.KILL_BEGUN)
-        await fleet.exits.kill(sandbox, client.tell if client is not None else owning.silence)
-        if client is not None:
-            await client.tell(Fact.KILLED)
-        return JSONResponse({"id": sandbox.identity})
-
-    def _live(self, identity: str) -> tuple[Fleet, LiveSandbox]:
-        sandbox = self.fleet.live.get(identity) if self.fleet is not None else None
-        if self.fleet is None or sandbox is None:
-            raise NotFound(f"no sandbox {identity[:50]!r} runs here")
-        return self.fleet, sandbox
-
     # -- one execution over HTTP
 
     async def execute(self, request: Request) -> Response:
@@ -210,19 +172,6 @@ class Sandboxes:
             ending(stream, fleet, sandbox),
             media_type="application/x-ndjson" if as_events else "text/plain; charset=utf-8",
         )
-
-
-def described(sandbox: LiveSandbox, engine: str) -> dict[str, object]:
-    return {
-        "id": sandbox.identity,
-        "name": sandbox.request.name,
-        "engine": engine,
-        "attached": sandbox.client is not None,
-        "executing": sandbox.executing,
-        "checkpoints": sandbox.request.enable_checkpoint,
-        "idle_seconds": round(time.monotonic() - sandbox.touched, 1),
-        "idle_timeout": sandbox.request.idle_timeout,
-    }
 
 
 async def accept(socket: WebSocket) -> None:

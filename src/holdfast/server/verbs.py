@@ -108,9 +108,9 @@ async def whole_body(request: Request, most: int = MAX_BODY) -> bytes:
     return bytes(body)
 
 
-async def read_body(request: Request, kind: type[Struct]) -> Struct:
+async def read_body(request: Request, kind: type[Struct], most: int = MAX_BODY) -> Struct:
     """The body as what it must be; an absent one is all defaults. Raises BadInput."""
-    body = await whole_body(request)
+    body = await whole_body(request, most)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -1,0 +1,56 @@
+"""The verbs on live sandboxes over HTTP."""
+
+from __future__ import annotations
+
+import base64
+
+from tests.server.conftest import Starter
+from tests.server.sandbox_client import attach, created
+
+
+async def test_files_forks_rollback_and_snapshots(start: Starter) -> None:
+    server = start("--engine", "process")
+    wire = await created(server, enable_checkpoint=True, name="mine")
+    one = f"/v1/sandboxes/{wire.identity[0]}"
+    with server.client(server.token) as client:
+
+        def files(verb: str, path: str, **more: object) -> dict[str, object]:
+            answer = client.post(f"{one}/files", json={"verb": verb, "path": path, **more})
+            told: dict[str, object] = answer.json()
+            return told
+
+        shown = client.get(one).json()
+        assert (shown["name"], shown["attached"], shown["checkpoints"]) == ("mine", True, True)
+        binary = base64.b64encode(b"\xff" * 200_000).decode()  # more than other bodies may have
+        assert "error" not in files("write", "/root/a/x", data=binary, encoding="base64")
+        assert files("read", "/root/a/x", encoding="base64")["data"] == binary
+        [entry] = files("list", "/root/a")["entries"]  # type: ignore[misc]
+        assert (entry["name"], entry["size"]) == ("x", 200_000)
+        assert files("read", "/root/none")["error"]["kind"] == "not_found"  # type: ignore[index]
+        assert client.post(f"{one}/files", json={"verb": "dance", "path": "/"}).status_code == 422
+
+        first = client.post(f"{one}/checkpoint", json={"reason": "first"}).json()["checkpoint"]
+        files("remove", "/root/a")
+        [copy] = client.post(f"{one}/fork", json={"count": 1}).json()["sandboxes"]
+        async with attach(server, (copy["id"], copy["token"])) as other:
+            await other.until("RUNNING")
+            assert await other.run("bash", "ls /root") == ""
+            await other.send(action="kill_sandbox")
+            await other.rest()
+        assert client.post(f"{one}/rollback", json={"to": first["id"]}).status_code == 409
+        await wire._socket.close()
+        while client.get(one).json()["attached"]:
+            pass
+        back = client.post(f"{one}/rollback", json={"to": first["id"]})
+        assert back.status_code == 200, back.text
+        assert files("list", "/root/a")["entries"]
+        kept = client.post(f"{one}/snapshot", json={"name": "with-a"}).json()["checkpoint"]
+        assert kept["name"] == "snapshots/with-a"
+        assert client.post(f"{one}/snapshot", json={"name": "../x"}).status_code == 422
+        assert client.delete(one).json() == {"id": wire.identity[0]}
+        for path in (one, f"{one}/files"):
+            assert client.get(path).status_code in (404, 405)
+    new = await created(server, filesystem_snapshot_name="with-a")
+    assert await new.run("bash", "ls /root/a") == "x\n"
+    await new.send(action="kill_sandbox")
+    await new.rest()
