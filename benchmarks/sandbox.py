@@ -1,6 +1,7 @@
-"""The sandbox server against raw runsc in the same run: create, exec, checkpoint, attach, kill.
+"""The sandbox server against its engine alone in the same run: create, exec, checkpoint, attach,
+kill, and handing over to a second server.
 
-    python benchmarks/sandbox.py [--rounds 5] [--size 500] [--out DIR]
+    python benchmarks/sandbox.py [--rounds 5] [--size 500] [--engine gvisor]... [--out DIR]
 
 Every round does each step once on both sides, so that a noisy moment hits them alike; the table
 shows medians in milliseconds and their ratio beside the goal.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +32,12 @@ from holdfast.runtime import engines
 from holdfast.runtime.trial import clear, write_bundle
 
 T = TypeVar("T")
-FLAGS = ("--platform=systrap", "--network=none", "--ignore-cgroups", "--overlay2=none")
+PROGRAMS = {"gvisor": "runsc", "runc": "runc"}
+FLAGS = {
+    "gvisor": ("--platform=systrap", "--network=none", "--ignore-cgroups", "--overlay2=none"),
+    "runc": (),
+}
+SAVING = {"gvisor": ("-compression=none",), "runc": ("--file-locks",)}
 HOLD = "import os, time\nx = bytearray(os.urandom(1 << 20)) * {size}\nprint('up', flush=True)\n"
 HOLD += "while True: time.sleep(1)"
 GOALS = {
@@ -42,8 +49,22 @@ GOALS = {
     "checkpoint, full": 1.3,
     "restore, empty": 1.3,
     "restore, full": 1.3,
-    "kill": None,
+    "kill": 50.0,
+    "handover": 500.0,
 }
+ABSOLUTE = ("kill", "handover")  # goals in milliseconds
+
+
+INTRODUCTION = """# Sandboxes beside their engines alone
+
+`make bench` does each step once on both sides in every round, so that a noisy moment hits them
+alike. A checkpoint of the engine alone counts with one fsync of its bytes; Holdfast's is durable in
+the store. `create` is from the pool; `handover` is until a second server of the same store runs the
+sandbox.
+
+![milliseconds by step](sandbox.svg)
+
+Medians of {rounds} rounds in ms, {size} MB in memory where it says full. {machine}, load {load:.1f}."""
 
 
 class Times(dict[str, list[float]]):
@@ -62,21 +83,28 @@ class Times(dict[str, list[float]]):
 
 
 class Raw:
-    """runsc by itself, with one container at a time."""
+    """An engine by itself, with one container at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        found = engines.find("runsc")
+    def __init__(self, engine: str, folder: Path) -> None:
+        found = engines.find(PROGRAMS[engine])
         if found is None:
-            raise SystemExit("there is no runsc: make setup, as root")
+            raise SystemExit(f"there is no {PROGRAMS[engine]}: make setup, as root")
+        self.engine = engine
         self.folder = folder
-        self.runsc = [str(found.program), f"--root={folder / 'state'}", *FLAGS]
+        folder.mkdir()
+        self.words = [str(found.program), f"--root={folder / 'state'}", *FLAGS[engine]]
         self.python = sys.base_prefix
 
     def do(self, *words: str) -> None:
-        with open(self.folder / "log", "ab") as log:
-            subprocess.run(
-                [*self.runsc, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True
-            )
+        # A container of runc whose output goes to a file of the host cannot be frozen.
+        subprocess.run(
+            [*self.words, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=engines.environment(),
+            check=True,
+        )
 
     def bundle(self, name: str, argv: list[str]) -> Path:
         place = self.folder / name
@@ -96,7 +124,7 @@ class Raw:
 
     def round(self, number: int, size: int, times: Times) -> None:
         for kind, megabytes in (("empty", 0), ("full", size)):
-            name = f"{kind}-{number}"
+            name = f"{kind}-{number}-{os.getpid()}"
             argv = [self.interpreter(), "-c", HOLD.format(size=megabytes)]
             place = self.bundle(name, argv)
             run = ("run", "-detach", "-bundle", str(place), name)
@@ -110,7 +138,7 @@ class Raw:
                 self.do(*run)
                 time.sleep(2)  # it fills its memory
             image = self.folder / f"image-{name}"
-            save = ("checkpoint", "-compression=none", f"-image-path={image}", name)
+            save = ("checkpoint", *SAVING[self.engine], f"-image-path={image}", name)
             times.run(
                 f"checkpoint, {kind}", lambda save=save, image=image: (self.do(*save), _sync(image))
             )
@@ -130,7 +158,40 @@ def _sync(image: Path) -> None:
         os.close(fd)
 
 
-async def ours(url: str, token: str, size: int, times: Times) -> None:
+@dataclass(frozen=True)
+class Server:
+    """One of ours."""
+
+    process: subprocess.Popen[str]
+    url: str
+    token: str
+
+    @classmethod
+    def start(cls, engine: str, home: Path) -> Server:
+        process = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("holdfast"),
+                "serve",
+                "--port",
+                "0",
+                "--engine",
+                engine,
+            ],
+            env={**os.environ, "HOLDFAST_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        url, _, token = [process.stdout.readline().split()[-1] for _ in range(3)]
+        return cls(process, url, token)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
+async def ours(first: Server, second: Server, size: int, times: Times) -> None:
+    url, token = first.url, first.token
     limits = {"memory_bytes": 2 << 30}
     cold = await times.take("create, cold", Sandbox.create(url, token=token, limits=limits))
     await cold.kill()
@@ -150,57 +211,106 @@ async def ours(url: str, token: str, size: int, times: Times) -> None:
     await times.take("checkpoint, full", back.checkpoint(during_execution=True))
     again = await times.take("restore, full", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     await times.take("kill", again.kill())
+    moving = await Sandbox.create(
+        url, token=token, enable_checkpoint=True, enable_sandbox_handoff=True
+    )
+    arriving = Sandbox.attach(second.url, moving.sandbox_id, token=second.token)
+    moved = await times.take("handover", arriving)
+    await moved.kill()
 
 
-def table(raw: Times, holdfast: Times, rounds: int, size: int) -> str:
+def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
     lines = [
-        (
-            f"Medians of {rounds} rounds in ms, {size} MB held in memory where it says full;"
-            f" {measure.machine()}, load {os.getloadavg()[0]:.1f}."
-        ),
         "",
-        "| | runsc alone | Holdfast | ratio | goal |",
+        f"| | {PROGRAMS[engine]} alone | Holdfast | ratio | goal |",
         "|---|---|---|---|---|",
     ]
     for name, goal in GOALS.items():
-        alone, here = statistics.median(raw[name]), statistics.median(holdfast[name])
-        wanted = "50 ms" if goal is None else f"{goal}x"
-        lines.append(f"| {name} | {alone:.0f} | {here:.0f} | {here / alone:.2f}x | {wanted} |")
-    return "\n".join(lines)
+        here = statistics.median(holdfast[name])
+        alone = f"{statistics.median(raw[name]):.0f}" if name in raw else ""
+        ratio = f"{here / statistics.median(raw[name]):.2f}x" if name in raw else ""
+        wanted = f"{goal:.0f} ms" if name in ABSOLUTE else f"{goal}x"
+        lines.append(f"| {name} | {alone} | {here:.0f} | {ratio} | {wanted} |")
+    return lines
+
+
+def verdicts(engine: str, raw: Times, holdfast: Times) -> list[str]:
+    lines = [""]
+    for name, goal in GOALS.items():
+        here = statistics.median(holdfast[name])
+        figure = here if name in ABSOLUTE else here / statistics.median(raw[name])
+        unit = " ms" if name in ABSOLUTE else " of the engine alone"
+        word = "reached" if figure <= goal else "**missed**"
+        lines.append(f"- {engine}: {word}: {name} {figure:.3g}{unit}, at most {goal:g}")
+    return lines
+
+
+def plot(results: dict[str, tuple[Times, Times]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(results), figsize=(6 * len(results), 4.5), squeeze=False)
+    for axis, (engine, (raw, holdfast)) in zip(axes[0], results.items(), strict=True):
+        names = list(GOALS)
+        for shift, (label, times) in enumerate(((PROGRAMS[engine], raw), ("Holdfast", holdfast))):
+            values = [statistics.median(times[name]) if name in times else 0 for name in names]
+            places = [index + 0.4 * shift for index in range(len(names))]
+            axis.barh(places, values, height=0.38, label=label)
+        axis.set_yticks([index + 0.2 for index in range(len(names))], names)
+        axis.invert_yaxis()
+        axis.set_xscale("log")
+        axis.set_xlabel("ms")
+        axis.set_title(engine)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=500)
-    parser.add_argument("--out", type=Path)
-    options, _ = parser.parse_known_args()
+    parser.add_argument("--engine", action="append", choices=list(PROGRAMS))
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
+    given, _ = parser.parse_known_args()
+    results = {}
+    for engine in given.engine or PROGRAMS:
+        results[engine] = measured(engine, given.rounds, given.size)
+    lines = [
+        INTRODUCTION.format(
+            rounds=given.rounds,
+            size=given.size,
+            machine=measure.machine(),
+            load=os.getloadavg()[0],
+        )
+    ]
+    for engine, (raw, holdfast) in results.items():
+        lines += table(engine, raw, holdfast) + verdicts(engine, raw, holdfast)
+    page = "\n".join(lines)
+    print(page)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "sandbox.md").write_text(page + "\n")
+    plot(results, given.out / "sandbox.svg")
+    print(f"written to {given.out}/sandbox.md and sandbox.svg", file=sys.stderr)
+
+
+def measured(engine: str, rounds: int, size: int) -> tuple[Times, Times]:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     raw, holdfast = Times(), Times()
-    program = Path(sys.executable).with_name("holdfast")
-    server = subprocess.Popen(
-        [program, "serve", "--port", "0", "--engine", "gvisor"],
-        env={**os.environ, "HOLDFAST_HOME": str(folder / "home")},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    servers = [Server.start(engine, folder / "home") for _ in range(2)]
     try:
-        assert server.stdout is not None
-        url, _, token = [server.stdout.readline().split()[-1] for _ in range(3)]
-        alone = Raw(folder)
+        alone = Raw(engine, folder / "alone")
         time.sleep(2)
-        for number in range(options.rounds):
-            alone.round(number, options.size, raw)
-            asyncio.run(ours(url, token, options.size, holdfast))
+        for number in range(rounds):
+            alone.round(number, size, raw)
+            asyncio.run(ours(*servers, size, holdfast))
     finally:
-        server.terminate()
-        server.wait(60)
+        for server in servers:
+            server.stop()
         clear(folder)
-    page = table(raw, holdfast, options.rounds, options.size)
-    print(page)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "sandbox.md").write_text(f"# Sandboxes beside raw runsc\n\n{page}\n")
+    return raw, holdfast
 
 
 if __name__ == "__main__":
