@@ -64,7 +64,8 @@ sandbox.
 
 ![milliseconds by step](sandbox.svg)
 
-Medians of {rounds} rounds in ms, {size} MB in memory where it says full. {machine}, load {load:.1f}."""
+Medians of {rounds} rounds in ms, {size} MB in memory where it says full. {machine}, load
+{load:.1f}."""
 
 
 class Times(dict[str, list[float]]):
