@@ -213,8 +213,11 @@ def test_a_port_in_use_is_told() -> None:
         (["--port", "70000"], 11, "--port: bad value 70000"),
         (["--engine", "vm"], 2, "vm"),
         (["--auth", "none", "--host", "0.0.0.0"], 2, "--auth none is for loopback"),
-        (["--engine", "runc"], 5, "runc"),
         (["--image", "x"], 2, "NAME=PATH"),
+        (["--advertise", "server-1"], 11, "http://server-1:8787"),
+        (["--pool", "-1"], 11, "0 or more"),
+        (["--sandbox-memory", "1kB"], 11, "512MiB"),
+        (["--idle-timeout", "soon"], 11, "above 0"),
     ],
 )
 def test_what_cannot_be_is_told(options: list[str], code: int, message: str) -> None:
@@ -222,6 +225,13 @@ def test_what_cannot_be_is_told(options: list[str], code: int, message: str) -> 
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "token:" not in done.stdout
+
+
+def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_RUNC", "/no/such/runc")
+    done = run("--engine", "runc")
+    assert done.returncode == 5
+    assert "there is no runc on this machine" in done.stderr
 
 
 def test_without_a_token_on_loopback_only(start: Starter) -> None:
