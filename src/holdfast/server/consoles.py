@@ -14,7 +14,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.server import shapes
-from holdfast.server.sandboxes import Reason, accept
+from holdfast.server.sandbox_verbs import Reason
+from holdfast.server.sandboxes import accept
 from holdfast.server.sessions import Console, Sessions
 from holdfast.server.verbs import Nothing, Rollback, Text, read_body
 
