@@ -37,6 +37,7 @@ async def test_variables_stay_and_come_back(start: Starter, engine: str) -> None
 
     await wire.send(action="checkpoint")
     await wire.rest()
+    assert wire.heard[-1].get("status") == "SANDBOX_CHECKPOINTED", wire.heard[-2:]
     [made] = [each["id"] for each in wire.heard if each["event"] == "checkpoint"]
     back = await attach(server, wire.identity).__aenter__()
     await back.until("RUNNING")

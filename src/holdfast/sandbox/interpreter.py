@@ -124,7 +124,9 @@ async def opened() -> Session:
     """A session as it was written down last, if it was."""
     from holdfast import Session
 
-    session = await Session(NAME, store="memory://").start()
+    # CRIU cannot freeze what the kernel's page tracking needs.
+    session = Session(NAME, store="memory://", env={"HOLDFAST_PAGE_TRACKING": "off"})
+    await session.start()
     if kept().exists():
         await session.restore(kept())
     return session
