@@ -94,10 +94,11 @@ def theatre(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Itera
         yield Theatre(stage, folder / "template", tuple(prepared.noted("saved")), folder)
 
 
-def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progress) -> int:
+def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progress) -> None:
     """Hurt an act at every `stride`th call of each kind, the first and the last always."""
     counts = theatre.stage.count(act, theatre.fresh(act), calls=CALLS)
-    assert counts, "the act changes nothing"
+    # Whatever is saved by doing less: what is acknowledged was written and synced.
+    assert {"pwrite64", "fdatasync"} <= counts.keys(), f"the act makes nothing durable: {counts}"
     kinds = tuple(kind for error, kind in ERRORS.items() if error in fault)
     plan = [
         f"{call}:{fault}:when={when}"
@@ -109,17 +110,16 @@ def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progres
         wrong += theatre.survives(act, injected, kinds)
         progress(done + 1, len(plan))
     assert not wrong, f"{len(wrong)} of {len(plan)} runs:\n" + "\n".join(wrong[:12])
-    return len(plan)
 
 
 @pytest.mark.parametrize("fault", [KILL, *ERRORS])
 @pytest.mark.parametrize("act", ACTS)
 def test_sweep(theatre: Theatre, act: str, fault: str, progress: Progress) -> None:
-    assert sweep(theatre, act, fault, 3, progress) > 4
+    sweep(theatre, act, fault, 3, progress)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fault", [KILL, *ERRORS])
 @pytest.mark.parametrize("act", ACTS)
 def test_sweep_of_every_call(theatre: Theatre, act: str, fault: str, progress: Progress) -> None:
-    assert sweep(theatre, act, fault, 1, progress) > 4
+    sweep(theatre, act, fault, 1, progress)
