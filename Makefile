@@ -70,6 +70,7 @@ bench: ## the benchmarks, with the peers side by side
 	$(BIN)/python benchmarks/session.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
 	$(BIN)/python benchmarks/sandbox.py $(ARGS)
+	$(BIN)/python benchmarks/gather.py $(ARGS)
 
 lock: ## write the lock files anew; UPGRADE=1 takes newer versions
 	@scripts/lock
