@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,17 @@ def test_the_page_is_built_from_this_source_and_nothing_in_it_is_inline(web: Pat
     for name in site.assets:
         assert f"/assets/{name}" in document
     assert not [text for text in ("http://", "https://") if text in document]
+
+
+def test_the_wheel_has_it_inside(web: Path, tmp_path: Path) -> None:
+    run(web.parent, sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if "dashboard/static/" in name}
+    site = Site.find()
+    assert site is not None
+    names = {*site.assets, "index.html"}
+    assert {f"holdfast/dashboard/static/{name}" for name in names} <= inside
 
 
 def test_without_a_build_there_is_none(tmp_path: Path) -> None:

@@ -102,8 +102,25 @@ async function reload(sequence: number): Promise<void> {
   await Promise.all([...watched.keys()].map(ask));
 }
 
+/** Subjects that are being asked for, and whether something happened meanwhile. */
+const asking = new Map<string, boolean>();
+
 async function ask(subject: string): Promise<void> {
-  const before = picture.value.sequence;
+  if (asking.has(subject)) {
+    asking.set(subject, true);
+    return;
+  }
+  do {
+    asking.set(subject, false);
+    const before = picture.value.sequence;
+    await askOnce(subject);
+    // What happened while the answer was under way may or may not be in it.
+    if (picture.value.sequence !== before) asking.set(subject, true);
+  } while (asking.get(subject) && watched.has(subject));
+  asking.delete(subject);
+}
+
+async function askOnce(subject: string): Promise<void> {
   const why = new Map(refused.value);
   try {
     const found = await get<Lineage>(ofSubject(subject, "/lineage"));
@@ -115,14 +132,13 @@ async function ask(subject: string): Promise<void> {
     why.set(subject, refusalOf(error));
   }
   refused.value = why;
-  // Something happened while the answer was under way: it may or may not be in it.
-  if (picture.value.sequence !== before && watched.has(subject)) await ask(subject);
 }
 
 /** Keep a subject's lineage current until the function that is given back is called. */
 export function watch(subject: string): () => void {
   watched.set(subject, (watched.get(subject) ?? 0) + 1);
-  if (watched.get(subject) === 1) void ask(subject);
+  // Before the first event, it is asked for along with everything else.
+  if (watched.get(subject) === 1 && known.value) void ask(subject);
   return () => {
     const left = (watched.get(subject) ?? 1) - 1;
     if (left > 0) {

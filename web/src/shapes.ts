@@ -164,6 +164,27 @@ export interface SandboxCheckpoint {
   checkpoint: Checkpoint;
   pause_ms: number;
 }
+export interface SandboxPasses {
+  sandboxes: {
+    id: string;
+    token: string;
+  }[];
+}
+export interface Files {
+  verb: string;
+  path: string;
+  data: string | null;
+  encoding: "text" | "base64";
+  entries:
+    | {
+        name: string;
+        kind: "file" | "folder" | "link" | "other";
+        size: number;
+        mode: number;
+        modified: number;
+      }[]
+    | null;
+}
 export interface Gone {
   id: string;
 }

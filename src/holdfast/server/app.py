@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -258,7 +259,9 @@ class _Routes:
         return JSONResponse(await self.ask(look))
 
     async def lineage(self, request: Request) -> Response:
-        return JSONResponse(shapes.lineage(await self._lineage(request)))
+        # Lineages are long, and this is several times faster than the standard library.
+        told = msgspec.json.encode(shapes.lineage(await self._lineage(request)))
+        return Response(told, media_type="application/json")
 
     async def _lineage(self, request: Request) -> Lineage:
         subject = Subject.parse(f"{request.path_params['kind']}/{request.path_params['name']}")

@@ -6,6 +6,13 @@ import { address, go, type Route } from "../route";
 import type { Checkpoint } from "../shapes";
 import { age, exact, honest } from "../words";
 
+/** Let a link stay inside the page, unless it is wanted elsewhere. */
+export function follow(event: MouseEvent, to: Route): void {
+  if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(to);
+}
+
 export function Link(props: {
   to: Route;
   class?: string;
@@ -13,18 +20,13 @@ export function Link(props: {
   current?: boolean;
   children: ComponentChildren;
 }) {
-  const follow = (event: MouseEvent) => {
-    if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-    event.preventDefault();
-    go(props.to);
-  };
   return (
     <a
       href={address(props.to)}
       class={props.class}
       title={props.title}
       aria-current={props.current ? "page" : undefined}
-      onClick={follow}
+      onClick={(event) => follow(event, props.to)}
     >
       {props.children}
     </a>
@@ -68,7 +70,7 @@ export function KindMark({ kind }: { kind: string }) {
 }
 
 /** What is special about a checkpoint, in single words. */
-export function Marks({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }) {
+export function marks(checkpoint: Checkpoint, head: boolean) {
   return (
     <>
       {head && <span class="mark head">head</span>}
@@ -82,4 +84,8 @@ export function Marks({ checkpoint, head }: { checkpoint: Checkpoint; head: bool
       ))}
     </>
   );
+}
+
+export function Marks(props: { checkpoint: Checkpoint; head: boolean }) {
+  return marks(props.checkpoint, props.head);
 }

@@ -4,10 +4,11 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { doomed } from "../deleting";
 import { crossing, draw, path } from "../lanes";
-import { go } from "../route";
+import { now } from "../live";
+import { address, go, type Route } from "../route";
 import type { Checkpoint, Lineage } from "../shapes";
-import { day, honest, size } from "../words";
-import { Age, CheckpointLink, Link, Marks, SubjectLink } from "./links";
+import { age, day, exact, honest, size } from "../words";
+import { CheckpointLink, follow, marks, SubjectLink } from "./links";
 
 const COLUMN = 16;
 const MOST_COLUMNS = 12;
@@ -101,19 +102,20 @@ export function Tree(props: {
     const one = checkpoints[at];
     if (!one) continue;
     rows.push(
-      <Row
-        key={one.id}
-        at={at}
-        total={checkpoints.length}
-        checkpoint={one}
-        newDay={at === 0 || day(checkpoints[at - 1]?.time ?? "") !== day(one.time)}
-        head={one.id === lineage.head}
-        relation={told.get(one.id)}
-        marked={props.marked.has(one.id)}
-        onMark={props.onMark}
-        indent={shown * COLUMN}
-        top={at * view.row}
-      />,
+      row({
+        at,
+        total: checkpoints.length,
+        checkpoint: one,
+        newDay: at === 0 || day(checkpoints[at - 1]?.time ?? "") !== day(one.time),
+        head: one.id === lineage.head,
+        relation: told.get(one.id),
+        marked: props.marked.has(one.id),
+        going: doomed.value.has(one.id),
+        now: now.value,
+        onMark: props.onMark,
+        indent: shown * COLUMN,
+        top: at * view.row,
+      }),
     );
   }
   return (
@@ -185,7 +187,8 @@ function relations(lineage: Lineage): Map<string, Relation> {
   return found;
 }
 
-function Row(props: {
+/** A row; no component, because many of them are made while one scrolls. */
+function row(props: {
   at: number;
   total: number;
   checkpoint: Checkpoint;
@@ -193,15 +196,18 @@ function Row(props: {
   head: boolean;
   relation: Relation | undefined;
   marked: boolean;
+  going: boolean;
+  now: number;
   onMark: (id: string) => void;
   indent: number;
   top: number;
 }) {
-  const { checkpoint, relation } = props;
-  const going = doomed.value.has(checkpoint.id);
+  const { checkpoint, relation, going } = props;
+  const to: Route = { view: "checkpoint", id: checkpoint.id };
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the link inside does the same for keys
     <li
+      key={checkpoint.id}
       class={`row ${props.head ? "is-head" : ""} ${going ? "going" : ""}`}
       aria-setsize={props.total}
       aria-posinset={props.at + 1}
@@ -214,11 +220,11 @@ function Row(props: {
       }}
     >
       <span class="what">
-        <Link to={{ view: "checkpoint", id: checkpoint.id }} class="reason">
+        <a href={address(to)} class="reason" onClick={(event) => follow(event, to)}>
           {honest(checkpoint.reason) || "no reason"}
-        </Link>
+        </a>
         {checkpoint.stage && <span class="stage">{honest(checkpoint.stage)}</span>}
-        <Marks checkpoint={checkpoint} head={props.head} />
+        {marks(checkpoint, props.head)}
         {relation?.rollbackOf && (
           <span class="soft">
             back to{" "}
@@ -249,7 +255,9 @@ function Row(props: {
         <b>+{size(checkpoint.stored_bytes)}</b> of {size(checkpoint.size_bytes)}
       </span>
       <span class={`when ${props.newDay ? "new-day" : ""}`}>
-        <Age time={checkpoint.time} />
+        <time dateTime={checkpoint.time} title={exact(checkpoint.time)}>
+          {age(checkpoint.time, props.now)}
+        </time>
       </span>
       <label class="pick">
         <input
