@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -248,6 +250,23 @@ def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
     for name in ("password", "held", "thread"):
         assert f"{name} did not come back" in kernel.said, name
     assert kernel.run("timed.f(), type(timed) is Timed") == (5, True)
+
+
+def test_ipython_in_a_terminal(tmp_path: Path) -> None:
+    environ = {**os.environ, "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "holdfast")}
+
+    def ipython(*lines: str) -> str:
+        command = [sys.executable, "-m", "IPython", "--simple-prompt", "--no-banner"]
+        done = subprocess.run(
+            command, input="\n".join([LOAD, *lines, ""]), env=environ, cwd=tmp_path,
+            capture_output=True, text=True, timeout=DEADLINE,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
+    assert "new" in ipython("x = [1, 2]", "f = lambda: sum(x)", "f()")  # kept when it ends
+    said = ipython("f() * 10, Out[4]")
+    assert "came back" in said
+    assert "(30, 3)" in said
 
 
 def test_the_name_of_a_session() -> None:
