@@ -11,6 +11,8 @@ export class Executions {
   readonly #beside = new Map<string, SandboxProcess>();
   #front: SandboxProcess | undefined;
   #resuming: ReturnType<typeof setTimeout> | undefined;
+  /** What has not been heard of since the connection broke. */
+  readonly #unheard = new Set<SandboxProcess>();
   #count = 0;
 
   constructor(host: ProcessHost) {
@@ -23,8 +25,8 @@ export class Executions {
 
   /** The server says that something runs in the foreground: what did before, or something new. */
   running(): SandboxProcess {
-    clearTimeout(this.#resuming);
     this.#front ??= new SandboxProcess(this.#host);
+    this.#unheard.delete(this.#front);
     return this.#front;
   }
 
@@ -35,6 +37,12 @@ export class Executions {
     const process = new SandboxProcess(this.#host, id) as SandboxProcess & { id: string };
     this.#beside.set(id, process);
     return process;
+  }
+
+  /** The server says that a process runs beside: one of ours has begun, or is still there. */
+  handleStarted(id: string | null | undefined): void {
+    const process = this.#find(id);
+    if (process !== undefined) this.#unheard.delete(process);
   }
 
   /** It could not be started. */
@@ -63,29 +71,52 @@ export class Executions {
 
   /** What was in the foreground is there no more; how it ended is said by `finish`. */
   takeFront(): SandboxProcess | undefined {
-    clearTimeout(this.#resuming);
     const front = this.#front;
     this.#front = undefined;
     return front;
   }
 
-  /** After a reconnect the server speaks of an execution at once, if it still knows of one. */
-  awaitFront(): void {
-    if (this.#front === undefined) return;
+  /** How much of each one's output has arrived, for a connection that must go on behind it. */
+  seen(): { offset?: number; offsets?: Record<string, number> } {
+    const offset = this.#front?.offset ?? 0;
+    const beside = [...this.#beside].map(([id, process]) => [id, process.offset] as const);
+    return {
+      ...(offset > 0 && { offset }),
+      ...(beside.length > 0 && { offsets: Object.fromEntries(beside) }),
+    };
+  }
+
+  /** After a reconnect the server speaks at once of every process that it still knows. */
+  awaitNews(): void {
+    clearTimeout(this.#resuming);
+    this.#unheard.clear();
+    for (const process of this.#all()) this.#unheard.add(process);
     this.#resuming = setTimeout(() => {
-      this.takeFront()?.finish(
-        new ConnectionLost("the process ended while the connection was broken", {
-          hint: "how it ended is not known",
-        }),
-      );
+      for (const process of this.#unheard) this.#missed(process);
+      this.#unheard.clear();
     }, RESUME_TIMEOUT);
+  }
+
+  #missed(process: SandboxProcess): void {
+    if (process === this.#front) this.#front = undefined;
+    if (process.id !== undefined) this.#beside.delete(process.id);
+    process.finish(
+      new ConnectionLost("the process ended while the connection was broken", {
+        hint: "how it ended is not known",
+      }),
+    );
   }
 
   /** Nothing will be heard of any of them. */
   end(error: HoldfastError): void {
-    this.takeFront()?.finish(error);
-    for (const process of this.#beside.values()) process.finish(error);
+    clearTimeout(this.#resuming);
+    for (const process of this.#all()) process.finish(error);
+    this.#front = undefined;
     this.#beside.clear();
+  }
+
+  #all(): SandboxProcess[] {
+    return [...(this.#front === undefined ? [] : [this.#front]), ...this.#beside.values()];
   }
 
   #find(id: string | null | undefined): SandboxProcess | undefined {

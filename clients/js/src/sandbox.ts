@@ -236,6 +236,7 @@ export class Sandbox {
         this.#executions.handleOutput(event);
         break;
       case "started":
+        this.#executions.handleStarted(event.process_id);
         if (event.request_id != null) this.#pending.answer(event.request_id, event);
         break;
       case "exit":
@@ -288,7 +289,7 @@ export class Sandbox {
     switch (status) {
       case SandboxEvent.SANDBOX_RUNNING:
         this.#pending.done("start");
-        if (before === SandboxState.RECONNECTING) this.#executions.awaitFront();
+        if (before === SandboxState.RECONNECTING) this.#executions.awaitNews();
         break;
       case SandboxEvent.SANDBOX_EXECUTION_RUNNING:
         this.#pending.done("exec", this.#executions.running());
@@ -426,10 +427,7 @@ export class Sandbox {
   }
 
   async #reconnect(): Promise<void> {
-    const hello = () => {
-      const offset = this.execution?.offset ?? 0;
-      return { action: "reconnect", ...(offset > 0 && { offset }) };
-    };
+    const hello = () => ({ action: "reconnect", ...this.#executions.seen() });
     const wanted = () => this.#state === SandboxState.RECONNECTING;
     try {
       // The server's statuses say the rest; another close begins anew.

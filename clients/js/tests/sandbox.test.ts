@@ -43,6 +43,10 @@ async function running(...args: [string, string]): Promise<SandboxProcess> {
   return starting;
 }
 
+function pick(from: Record<string, unknown>, ...names: string[]): Record<string, unknown> {
+  return Object.fromEntries(names.map((name) => [name, from[name]]));
+}
+
 describe("creating", () => {
   it("tells the statuses", () => {
     expect(statuses).toEqual(["SANDBOX_CREATING: ", "SANDBOX_RUNNING: here you are"]);
@@ -433,6 +437,30 @@ describe("a broken connection", () => {
     await vi.advanceTimersByTimeAsync(200);
     expect(server.socket.options.headers.cookie).toBe("node=a");
     expect(server.frames).toEqual([{ action: "reconnect" }]);
+  });
+
+  it("goes on with processes beside, and ends those that the server knows no more", async () => {
+    const begin = async () => {
+      const beginning = sandbox.exec(["x"], { background: true });
+      server.say({ event: "started", ...pick(server.last, "request_id", "process_id") });
+      return beginning;
+    };
+    const [kept, gone] = [await begin(), await begin()];
+    server.say({ event: "stdout", data: "12", offset: 2, process_id: kept.id });
+    server.hangUp();
+    await vi.advanceTimersByTimeAsync(200);
+    expect(server.last).toEqual({
+      action: "reconnect",
+      offsets: { [kept.id ?? ""]: 2, [gone.id ?? ""]: 0 },
+    });
+    server.say("RUNNING", { event: "started", process_id: kept.id });
+    const lost = expect(gone.wait()).rejects.toThrow("ended while the connection was broken");
+    await vi.advanceTimersByTimeAsync(3_000);
+    await lost;
+    server.say({ event: "stdout", data: "3", offset: 3, process_id: kept.id });
+    server.say({ event: "exit", code: 0, process_id: kept.id });
+    expect(await kept.stdout.readAll()).toBe("123");
+    expect((await kept.wait()).code).toBe(0);
   });
 
   it("waits longer each time, and tries again while the server thinks we are still there", async () => {

@@ -141,6 +141,7 @@ describe("a real server", () => {
       made.push(sandbox);
       const count = (to: number) => `for i in $(seq ${to}); do echo $i; sleep 0.002; done; exit 7`;
       const expected = (to: number) => Array.from({ length: to }, (_, i) => `${i + 1}\n`).join("");
+      const beside = await sandbox.exec(["bash", "-c", count(900)], { background: true });
       const front = await sandbox.exec("bash", count(600));
       let seen = "";
       const reading = (async () => {
@@ -155,7 +156,9 @@ describe("a real server", () => {
       await reading;
       expect(seen).toBe(expected(600));
       expect((await front.wait()).code).toBe(7);
-      expect(front.lost).toBe(0);
+      expect(await beside.stdout.readAll()).toBe(expected(900));
+      expect((await beside.wait()).code).toBe(7);
+      expect(front.lost + beside.lost).toBe(0);
       expect(proxy.connections).toBeGreaterThanOrEqual(3);
       await sandbox.kill();
     } finally {
