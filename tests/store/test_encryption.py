@@ -102,6 +102,52 @@ def test_everything_else_is_as_in_any_store(store: Store, place: Path) -> None:
         assert again.verify(deep=True).ok
 
 
+def test_known_plaintext_cannot_be_looked_for(
+    store: Store, save: Save, place: Path, look: Look, noise: Callable[..., bytes]
+) -> None:
+    """Who has a copy of the store and guesses what is in it finds no id, no hash and no key of it:
+    neither of the whole, nor of any chunk or block that it is made of."""
+    secret = noise(3_000_000)
+    for split in ("whole", "content", "pages", "segment"):
+        save(secret, split, part=f"{split}-part", subject=f"state/{split}")
+    save({"rows": [secret[:200_000].hex()] * 3}, "structure")
+    ledger = store._ledger
+    guessed = {chunk for volume in ledger.backend.volumes() for chunk in ids_in(store, volume.name)}
+    assert len(guessed) > 50
+    guessed |= {chunk_id(secret), *(one.id for one in ledger.catalogue.all_records())}
+    guessed |= {bytes.fromhex(one.digest) for one in store.list()}
+    guessed |= {
+        part.root for r in ledger.catalogue.all_records() for part in ledger.part_records(r)
+    }
+    everything = b"".join(name.encode() + data for name, data in look(place).items())
+    for one in guessed:
+        assert one[:8] not in everything  # 64 bits of it would be enough to tell
+        assert one[:8].hex().encode() not in everything
+
+
+def test_the_same_content_looks_different_in_every_store(
+    tmp_path: Path, look: Look, noise: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor can two stores be compared, not even with the same key file."""
+    new_key_file(tmp_path / "shared")
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "shared"))
+    seen = []
+    for name in ("one", "two"):
+        with open_store(tmp_path / name, encrypt=True) as store, store.draft("state/x") as draft:
+            draft.put("part", noise(2_000_000), "segment")
+            draft.commit()
+        (pack,) = look(tmp_path / name / "packs").values()
+        seen.append(pack[64:-64])  # between its head and its foot
+    one, two = ({data[i : i + 16] for i in range(0, len(data), 16)} for data in seen)
+    assert len(one) > 100_000
+    assert not {piece for piece in one & two if any(piece)}
+
+
+def ids_in(store: Store, volume: bytes) -> list[bytes]:
+    store._ledger.library.learn([volume])
+    return [chunk for chunk, _ in store._ledger.library.index.rows(volume)]
+
+
 def test_equal_bytes_are_stored_once(store: Store, save: Save, noise: Callable[..., bytes]) -> None:
     data = noise(3_000_000)
     first = save(data, "segment")

@@ -1,4 +1,5 @@
-"""A proxy between a client and a server on loopback that loses replies when it is told to."""
+"""A proxy between a client and a server on loopback that loses replies, or answers in the server's
+place that it is in trouble, when it is told to."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _CHUNK = 64 * 1024
 
 class LossyProxy:
     """Hands bytes on in both directions. The reply to each of the next `lose` requests that begin
-    with `marked` is lost: the server has done what was asked, and the client does not know."""
+    with `marked` is lost: the server has done what was asked, and the client does not know. The
+    next `fail` requests get `failure` for an answer, and never reach the server."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -21,6 +23,9 @@ class LossyProxy:
         self.marked = b""
         self.lose = 0
         self.lost = 0
+        self.fail = 0
+        self.failed = 0
+        self.failure = "500 Internal Server Error"
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -57,6 +62,10 @@ class LossyProxy:
             back = threading.Thread(target=self._answer, args=(server, client, doomed), daemon=True)
             back.start()
             while data := client.recv(_CHUNK):
+                if self._fails():
+                    answer = f"HTTP/1.1 {self.failure}\r\nContent-Length: 0\r\nConnection: close"
+                    client.sendall(f"{answer}\r\n\r\n".encode())
+                    break
                 with self._lock:
                     if self.lose and self.marked and data.startswith(self.marked):
                         self.lose -= 1
@@ -64,6 +73,14 @@ class LossyProxy:
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
             back.join()
+
+    def _fails(self) -> bool:
+        with self._lock:
+            if not self.fail:
+                return False
+            self.fail -= 1
+            self.failed += 1
+            return True
 
     def _answer(
         self, server: socket.socket, client: socket.socket, doomed: threading.Event

@@ -6,9 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
-from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.objects.cache import Cache
 
 
@@ -57,10 +54,16 @@ def test_what_was_left_half_written_long_ago_is_swept_up(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["new"]
 
 
-def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_a_temporary_one_does(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(HoldfastError, match="cache"):
-        Cache(tmp_path / "file" / "below")
+    cache = Cache(tmp_path / "file" / "below")
+    cache.add("packs/a", b"data")
+    assert cache.read("packs/a") == b"data"
+    folder = cache.root
+    assert not folder.is_relative_to(tmp_path)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    del cache
+    assert not folder.exists()
 
 
 def test_a_full_disk_is_no_reason_to_fail(tmp_path: Path) -> None:

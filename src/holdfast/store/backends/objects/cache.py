@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import tempfile
 import threading
 import time
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from holdfast.model.errors import from_os_error
 LIMIT = 10 * 1024**3
 _FOLDERS = ("log", "folds", "packs", "tails", "tmp")
 _TOUCH = 60.0  # seconds; a file that was used in the last minute is not marked again
+_WITHOUT = 1024**3  # bytes that a process keeps for itself where there can be no cache
 _ABANDONED = 24 * 3600.0  # seconds after which a file in tmp is nobody's
 
 
@@ -29,11 +33,19 @@ class Cache:
         self._limit = limit
         self._lock = threading.Lock()
         try:
-            for name in _FOLDERS:
-                (root / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise from_os_error(error, "making the cache of an object store") from error
+            self._make()
+        except OSError:
+            # Where nothing can be kept one still reads and writes, and keeps it while it runs.
+            self.root, self._limit = _temporary(self), min(limit, _WITHOUT)
+            self._make()
         self._count = self._shrink()
+
+    def _make(self) -> None:
+        for name in _FOLDERS:
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        probe = self.spool()
+        probe.touch()
+        probe.unlink()
 
     def path(self, key: str) -> Path | None:
         """The file of an object, if it is here; it counts as used now."""
@@ -109,3 +121,18 @@ class Cache:
                 path.unlink()
             total -= size
         return total
+
+
+def _temporary(owner: object) -> Path:
+    """A folder that goes with its owner."""
+    try:
+        folder = tempfile.mkdtemp(prefix="holdfast-cache-")
+    except OSError as error:
+        raise from_os_error(error, "making the cache of an object store") from error
+    weakref.finalize(owner, _remove, folder, os.getpid())
+    return Path(folder)
+
+
+def _remove(folder: str, process: int) -> None:
+    if process == os.getpid():  # in a forked child it is the parent's
+        shutil.rmtree(folder, ignore_errors=True)
