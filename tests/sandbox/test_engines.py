@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.engines.gvisor import GvisorEngine
+from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.engines.runc import RuncEngine
 from holdfast.testing.engines import EngineSuite, FreezingSuite
@@ -15,6 +16,12 @@ class TestProcess(EngineSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return ProcessEngine()
+
+
+class TestProcessWithoutBubblewrap(EngineSuite):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        return ProcessEngine(launcher=Namespaces())
 
 
 class TestGvisor(EngineSuite):

@@ -11,19 +11,41 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
-from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.limits import Groups
 
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
 
 
+class Launcher(Protocol):
+    """What puts an agent into namespaces of its own."""
+
+    def words(self, build: Build) -> list[str]: ...
+
+    def environ(self, build: Build) -> Mapping[str, str]: ...
+
+
+class Bubblewrap:
+    """Starts a box with bubblewrap, which needs no root."""
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
+
+    def words(self, build: Build) -> list[str]:
+        return [str(self._program), *arguments(build), "--", *build.root.agent]
+
+    def environ(self, build: Build) -> Mapping[str, str]:
+        return {"PATH": os.defpath}
+
+
 class ProcessEngine:
-    """Sandboxes as processes under bubblewrap."""
+    """Sandboxes as processes in namespaces: bubblewrap's or, as root, our own."""
 
     name = "process"
     capabilities = Capabilities(
@@ -36,14 +58,12 @@ class ProcessEngine:
         boundary=False,
     )
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, environ: Mapping[str, str] = os.environ, launcher: Launcher | None = None
+    ) -> None:
         engine = found.find("bwrap", environ)
-        if engine is None:
-            raise Unsupported(
-                "the engine process needs bubblewrap", hint="apt-get install bubblewrap"
-            )
-        self.program = engine.program
-        self.environ = {"PATH": os.defpath}
+        wrapped = Bubblewrap(engine.program) if engine is not None else None
+        self.launcher: Launcher = launcher or wrapped or Namespaces()
 
     def environment(self) -> Mapping[str, object]:
         return {"engine": self.name, "machine": platform.machine()}
@@ -54,11 +74,9 @@ class ProcessEngine:
             await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
         groups = limits.make(build.name, build.limits, processes=build.limits.processes + 2)
         box = ProcessBox(build, groups)
-        words = [str(self.program), *arguments(build), "--", *build.root.agent]
+        words, environ = self.launcher.words(build), self.launcher.environ(build)
         try:
-            box.process = await launch.start(
-                groups.wrap(words), box.launched, box.log, self.environ
-            )
+            box.process = await launch.start(groups.wrap(words), box.launched, box.log, environ)
             box.launched.close_inner()
         except BaseException:
             box.launched.close()
@@ -71,14 +89,14 @@ class ProcessEngine:
 
 
 class ProcessBox:
-    """A bubblewrap and everything below it."""
+    """What was launched, and everything below it."""
 
     process: asyncio.subprocess.Process | None = None
 
     def __init__(self, build: Build, groups: Groups) -> None:
         self._build = build
         self._groups = groups
-        self.log = build.folder / "bwrap.log"
+        self.log = build.folder / "launch.log"
         self.launched = launch.Pipes()
 
     @property
