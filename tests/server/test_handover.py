@@ -168,6 +168,22 @@ async def test_what_runs_under_runc_goes_on_elsewhere(start: Starter) -> None:
     await wire.rest()
 
 
+async def test_another_engine_refuses_in_words_and_touches_nothing(start: Starter) -> None:
+    first, second = start("--engine", "runc"), start("--engine", "process")
+    wire = await created(first, enable_checkpoint=True)
+    await wire.run("bash", "echo kept > /root/file")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    async with attach(second, wire.identity) as other:
+        assert await other.rest() == (["RESTORE_ERROR", "error"], 4000)  # without RESTORING
+        assert "engine was 'runc' and is 'process' here" in other.heard[-1]["message"]
+    async with attach(first, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "cat /root/file") == "kept\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
 def counted(seen: list[str]) -> bool:
     """Whether every number is there once, in order; the last line may still be being written."""
     lines = "".join(seen).splitlines()
