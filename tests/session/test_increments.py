@@ -150,6 +150,25 @@ def test_an_increment_is_what_a_full_checkpoint_is(
 
 
 def test_every_change_by_itself(pair: Pair) -> None:
+    """And the host takes most of it over, or this would show nothing."""
     for number, change in enumerate(CHANGES):
         pair.session.execute(f"i = {number * 31 + 5}\n{change}", check=True)
         pair.check()
+
+
+def test_the_same_without_tracking(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the kernel's help all memory is looked at, and the same is stored."""
+    monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "off")
+    for number, change in enumerate(CHANGES[:: len(CHANGES) // 9]):
+        pair.session.execute(f"i = {number * 17 + 3}\n{change}", check=True)
+        pair.check()
+    monkeypatch.delenv("HOLDFAST_TRACK_MEMORY")
+    pair.check()
+    pair.session.execute("a[77] = 5", check=True)
+    assert pair.check() < 200_000
+
+
+def test_a_small_change_of_much_memory_stores_little(pair: Pair) -> None:
+    pair.check()
+    pair.session.execute("a[1234] += 1\nm[5, 6] = 7", check=True)
+    assert pair.check() < 200_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,29 @@ def test_an_ordinary_session_waits_little() -> None:
     # The best of some: what else the machine does is not measured here.
     assert min(pauses) <= 5
     assert min(restores) <= 50
+
+
+@pytest.mark.alone
+def test_running_a_cell_costs_little_more_than_running_it() -> None:
+    with sync.Session("quick", store="memory://") as session:
+        session.execute("x = 0")
+        took: list[float] = []
+        for _ in range(200):
+            started = time.perf_counter()
+            result = session.execute("x += 1")
+            took.append(time.perf_counter() - started - result.duration)
+    assert min(took) <= 0.001  # what the machine does besides is not measured
+
+
+@pytest.mark.alone
+def test_a_large_session_answers_at_once(tmp_path: Path) -> None:
+    with sync.Session("large", store=str(tmp_path / "store")) as session:
+        session.execute("import numpy as np\na = np.arange(64 << 20)", check=True)
+        session.checkpoint()
+        took: list[float] = []
+        for _ in range(5):
+            started = time.perf_counter()
+            session.restore()
+            assert session.execute("int(a[12_345_678])").value == 12_345_678
+            took.append(time.perf_counter() - started)
+    assert min(took) <= 0.2  # half a gigabyte is not read in that time

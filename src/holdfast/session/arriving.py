@@ -45,7 +45,7 @@ class Arriving:
         self._parts: dict[str, bytearray] = {}
         self._memory = Memories()
         # Only of a process that is what it says to be.
-        self._distant = Distant(begun.pid) if self._copy >= 0 else None
+        self._distant = _memory(begun.pid) if self._copy >= 0 else None
 
     def all(self) -> Captured:
         """Wait for all of it. Raises CaptureFailed. The copy lives until it is released."""
@@ -86,6 +86,8 @@ class Arriving:
                 if fd >= 0:
                     os.close(fd)
             self._file = self._wake = -1
+            if self._distant is not None:
+                self._distant.close()
             if self._copy >= 0:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._copy, signal.SIGKILL)
@@ -114,6 +116,16 @@ class Arriving:
         if self._stopped:
             raise CaptureFailed(self._stopped)
         return os.read(self._file, _READ)
+
+
+def _memory(pid: int) -> Distant | None:
+    """The copy's memory, where the kernel lets us read it."""
+    found = Distant(pid)
+    try:
+        found.open()
+    except OSError:
+        return None
+    return found
 
 
 def _child(pid: int, worker: int) -> int:

@@ -171,7 +171,12 @@ class History:
         return self._lease
 
     def base(self) -> int:
-        """The request whose checkpoint the next capture may refer to; 0 when it must not."""
+        """The request whose checkpoint the next capture may refer to; 0 when it must not.
+
+        Negative when memory is not to be watched at all: HOLDFAST_TRACK_MEMORY=off.
+        """
+        if os.environ.get("HOLDFAST_TRACK_MEMORY", "on").lower() in ("off", "0", "no", "false"):
+            return -1
         if self._base:
             try:
                 self.store.resolve(self._bases[self._base])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 from dataclasses import dataclass, field
 
@@ -12,26 +10,20 @@ from holdfast.protocol.session_messages import MemoryMessage
 from holdfast.store.parts.patching import Fetch, Stretch
 from holdfast.store.parts.sources import Span
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-def _read(process: int, address: int, length: int, into: bytearray) -> int:
-    here = _Vector(ctypes.addressof(ctypes.c_char.from_buffer(into)), length)
-    there = _Vector(address, length)
-    found: int = _libc.process_vm_readv(
-        process, ctypes.byref(here), 1, ctypes.byref(there), 1, ctypes.c_ulong(0)
-    )
-    return found
-
 
 def can_read(process: int) -> bool:
     """Whether the kernel lets us read the memory of that process, and so of its copies."""
-    found = _read(process, 0, 1, bytearray(1))
-    return found < 0 and ctypes.get_errno() == errno.EFAULT  # there is nothing at 0 in any process
+    try:
+        os.close(_open(process))
+    except OSError:
+        return False
+    return True
+
+
+def _open(process: int) -> int:
+    # Not `process_vm_readv`: it pins pages, and a pinned page is copied when it is shared with the
+    # process that this one is a fork of. The copy of a worker would come to need as much memory.
+    return os.open(f"/proc/{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Distant:
@@ -39,14 +31,32 @@ class Distant:
 
     def __init__(self, process: int) -> None:
         self._process = process
+        self._fd = -1
+
+    def open(self) -> None:
+        """As long as it is sure whose memory it is. Raises OSError."""
+        if self._fd < 0:
+            self._fd = _open(self._process)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def read(self, address: int, length: int) -> bytearray:
         """Bytes of it. Raises CaptureFailed."""
         data = bytearray(length)
-        found = _read(self._process, address, length, data)
-        if found != length:
-            why = os.strerror(ctypes.get_errno()) if found < 0 else "it is not all there"
-            raise CaptureFailed(f"the memory of the copy of the worker cannot be read: {why}")
+        view, at = memoryview(data), address
+        try:
+            while view:
+                done = os.preadv(self._fd, [view], at)
+                if not done:
+                    raise CaptureFailed("the copy of the worker ended before it was read")
+                view, at = view[done:], at + done
+        except (OSError, OverflowError) as error:
+            raise CaptureFailed(
+                f"the memory of the copy of the worker cannot be read: {error}"
+            ) from None
         return data
 
 

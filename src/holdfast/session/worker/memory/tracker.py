@@ -68,8 +68,16 @@ class Tracker:
         return self._base
 
     def begin(self, capture: int, base: int) -> None:
-        """A capture begins: look at everything that is watched. `base` is what the host has."""
+        """A capture begins: look at everything that is watched. `base` is what the host has.
+
+        A negative one means that the host wants nothing to be watched.
+        """
         self._now, self._base = capture, base
+        if base < 0:
+            self._regions.clear()
+            self._pagemap = None  # the kernel forgets, too
+            self._process = 0
+            return
         if self._process != os.getpid():
             self._open()
         for group in _groups(self._regions.values()):

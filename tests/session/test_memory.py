@@ -1,0 +1,89 @@
+"""How much memory a checkpoint and a restore of large arrays take, host and worker together."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast import sync
+from holdfast.store import open_store
+
+GIB = 1 << 30
+
+
+class Peak:
+    """The most that this process and its descendants had at once; what they share counts once."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self.most = max(self.most, sum(map(_own, _family(os.getpid()))))
+
+
+def _family(process: int) -> list[int]:
+    found = [process]
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            children = thread.read_text().split()
+        except OSError:
+            continue  # it has just ended
+        for child in children:
+            found += _family(int(child))
+    return found
+
+
+def _own(process: int) -> int:
+    """Its share of memory that is not the cache of a file, which the kernel takes back."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    found = {line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()[1:]}
+    return (found["Pss_Anon"] + found.get("Pss_Shmem", 0)) * 1024
+
+
+def check(folder: Path, size: int, allowed: int) -> None:
+    store = open_store(folder / "store")
+    count = size // (256 << 20)
+    numbers = ((i << 40, (i << 40) + (32 << 20)) for i in range(count))
+    make = "".join(f"a{i} = np.arange({a}, {b})\n" for i, (a, b) in enumerate(numbers))
+    look = "[int(each[5_000_000]) for each in (" + "".join(f"a{i}, " for i in range(count)) + ")]"
+    with Peak() as peak:
+        with sync.Session("large", store=store) as session:
+            session.execute("import numpy as np\n" + make, check=True)
+            before = session.execute(look, check=True).value
+            session.checkpoint()
+            session.execute("a0[7] = 1", check=True)
+            session.checkpoint()
+        with sync.Session.resume("large", store=store) as session:
+            assert session.execute(look, check=True).value == before
+            session.execute("a0 += 1", check=True)
+            session.checkpoint()
+    assert peak.most < allowed, f"{peak.most / GIB:.2f} GiB"
+    assert peak.most > size, "it was not measured"
+
+
+def test_half_a_gigabyte(tmp_path: Path) -> None:
+    check(tmp_path, GIB // 2, GIB)
+
+
+@pytest.mark.soak
+@pytest.mark.alone
+@pytest.mark.timeout(1800)
+def test_four_gigabytes_within_eight(tmp_path: Path) -> None:
+    check(tmp_path, 4 * GIB, 8 * GIB)
