@@ -87,8 +87,15 @@ def test_a_sandbox(visit: Watched, store: Store) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Checkpoint").click()
     expect(page.locator(".toast").first).to_contain_text("is stored")
     subject = page.url.partition("/console/")[2]
+    type_in(page, "echo changed > /root/file")
+    page.get_by_role("button", name="Checkpoint").click()
+    page.get_by_role("dialog").get_by_role("button", name="Checkpoint").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    expect(screen).to_contain_text("rolled back")
     page.get_by_role("link", name=subject).click()
-    page.get_by_role("link", name="manual").click()
+    page.get_by_role("link", name="manual").last.click()
     expect(page.get_by_label("Files")).to_contain_text("file")
     page.go_back()
     page.get_by_role("link", name="Console").click()
@@ -96,6 +103,13 @@ def test_a_sandbox(visit: Watched, store: Store) -> None:
     page.reload()  # the token of the sandbox is kept for this tab
     type_in(page, "cat /root/file")
     expect(page.get_by_role("log")).to_contain_text("kept")
+    page.get_by_role("link", name=subject).click()
+    page.get_by_role("button", name="Fork").click()  # of one that runs: a live copy
+    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+    expect(page.get_by_role("textbox", name="Code")).to_be_visible()
+    assert subject not in page.url
+    type_in(page, "cat /root/file; echo a copy")
+    expect(page.get_by_role("log")).to_contain_text("kept\na copy")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator(".toast").last).to_contain_text("has stopped")

@@ -1,11 +1,12 @@
 /** What the buttons do: the verbs, asked of the server, with words for what came of them. */
 
 import { call, ofCheckpoint, ofSubject, post } from "./api";
+import * as consoles from "./consoles/open";
 import { running } from "./live";
 import { ask } from "./parts/dialogs";
 import { attempt, tell } from "./parts/toasts";
 import { go, quoted } from "./route";
-import type { Checkpoint, OneCheckpoint, OneMove } from "./shapes";
+import type { Checkpoint, OneCheckpoint, OneMove, SandboxPasses } from "./shapes";
 import { honest } from "./words";
 
 /** The session or the sandbox that runs a subject on this server, if one does. */
@@ -46,13 +47,17 @@ export function rollback(subject: string, to: Checkpoint | null): void {
   ask({
     title: `Roll back ${honest(subject)}`,
     text: `Its head moves on to a new checkpoint with the content of ${target}. Nothing is lost.${
-      found?.kind === "session" ? " The running session gets that content." : ""
+      found ? ` The running ${found.kind} goes back to it.` : ""
     }`,
     action: "Roll back",
     run: async () => {
-      const at =
-        found?.kind === "session" ? `${found.path}/rollback` : ofSubject(subject, "/rollback");
-      await post(at, to ? { to: to.id } : {});
+      const here = found?.kind === "sandbox" ? consoles.sandboxOf(subject) : null;
+      if (here) await here.rollback(to?.id);
+      else
+        await post(
+          found ? `${found.path}/rollback` : ofSubject(subject, "/rollback"),
+          to ? { to: to.id } : {},
+        );
       tell(
         `${honest(subject)} is back at ${target}`,
         found ? {} : { action: { label: "Undo", run: () => void undo(subject) }, seconds: 12 },
@@ -61,7 +66,29 @@ export function rollback(subject: string, to: Checkpoint | null): void {
   });
 }
 
+/** Copy a running sandbox as it is at this moment. */
+function copy(subject: string, path: string): void {
+  ask({
+    title: `Fork ${honest(subject)}`,
+    text: "A copy begins at this very moment, with its own files and processes; both go on.",
+    action: "Fork",
+    run: async () => {
+      const made = await post<SandboxPasses>(`${path}/fork`, { count: 1 });
+      const one = made.sandboxes[0];
+      if (!one) return;
+      consoles.remember(one.id, one.token);
+      tell("The copy runs");
+      go({ view: "console", subject: `sandbox/${one.id}` });
+    },
+  });
+}
+
 export function fork(from: Checkpoint): void {
+  const lives = runner(from.subject);
+  if (lives?.kind === "sandbox") {
+    copy(from.subject, lives.path);
+    return;
+  }
   ask({
     title: `Fork ${from.short}`,
     text: "A new subject begins with the content of this checkpoint; both go on by themselves.",

@@ -1,7 +1,7 @@
 /** The consoles that are open in this tab: going to another view and back finds them as they were. */
 
 import type { Console } from "./console";
-import { SandboxConsole, tokenOf } from "./sandbox";
+import { remember, SandboxConsole, tokenOf } from "./sandbox";
 import { SessionConsole } from "./session";
 
 const open = new Map<string, Console>();
@@ -36,6 +36,14 @@ export async function attach(subject: string, token: string): Promise<Console> {
 export function rememberedToken(subject: string): string | null {
   return tokenOf(subject.replace(/^sandbox\//, ""));
 }
+
+/** The console of a sandbox, if it is open in this tab. */
+export function sandboxOf(subject: string): SandboxConsole | null {
+  const found = open.get(subject);
+  return found instanceof SandboxConsole && found.state.value === "ready" ? found : null;
+}
+
+export { remember };
 
 export function close(subject: string): void {
   open.get(subject)?.leave();

@@ -9,6 +9,8 @@ import { added } from "./transcript";
 /** For as long as the tab is open: who made a sandbox here may come back to it. */
 const KEPT = "holdfast.sandbox.";
 
+export const remember = (id: string, token: string): void =>
+  sessionStorage.setItem(KEPT + id, token);
 export const tokenOf = (id: string): string | null => sessionStorage.getItem(KEPT + id);
 
 export class SandboxConsole extends Console {
@@ -34,13 +36,13 @@ export class SandboxConsole extends Console {
       enableIdleTimeoutAutoCheckpoint: true,
       ...(name ? { name } : {}),
     });
-    sessionStorage.setItem(KEPT + sandbox.sandboxId, sandbox.sandboxToken);
+    remember(sandbox.sandboxId, sandbox.sandboxToken);
     return new SandboxConsole(sandbox);
   }
 
   static async attach(id: string, token: string): Promise<SandboxConsole> {
     const sandbox = await Sandbox.attach(location.origin, id, token);
-    sessionStorage.setItem(KEPT + id, token);
+    remember(id, token);
     const console = new SandboxConsole(sandbox);
     const under = sandbox.execution;
     if (under) void console.#follow(under, "what was running");
@@ -109,6 +111,12 @@ export class SandboxConsole extends Console {
 
   interrupt(): void {
     void this.#process?.kill();
+  }
+
+  /** Go back to a checkpoint, by default the one before the head. */
+  async rollback(to: string | undefined): Promise<void> {
+    await this.#sandbox.rollback(to === undefined ? {} : { to });
+    this.#say("note", "rolled back");
   }
 
   leave(): void {

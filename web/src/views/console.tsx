@@ -105,11 +105,9 @@ function Live({ subject, console }: { subject: string; console: Console }) {
           >
             Checkpoint
           </button>
-          {subject.startsWith("session/") && (
-            <button type="button" disabled={!lives} onClick={() => actions.rollback(subject, null)}>
-              Roll back
-            </button>
-          )}
+          <button type="button" disabled={!lives} onClick={() => actions.rollback(subject, null)}>
+            Roll back
+          </button>
           <button type="button" disabled={!lives} onClick={() => actions.stop(subject)}>
             Stop
           </button>
