@@ -171,6 +171,39 @@ def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) 
     take(invocation, container, reason=reason, stop=stop)
 
 
+@command.command("preflight")
+@click.argument("container")
+@click.pass_obj
+def preflight(invocation: Invocation, container: str) -> None:
+    """Say what in a running container cannot be frozen, before anybody tries.
+
+    CONTAINER is named as for `checkpoint`. What can be helped by telling CRIU about it is, at each
+    checkpoint. The exit code is 0 when nothing stands in the way, and 9 otherwise.
+    """
+    from holdfast.oci.overview import Overview
+
+    record, found = Overview(invocation.environ).preflight(container)
+    invocation.show(
+        {
+            "subject": record.subject,
+            "clear": found.clear,
+            "findings": [
+                {"name": each.name, "detail": each.detail, "stops": each.stops}
+                for each in found.findings
+            ],
+            "options": [*found.options, *found.lines],
+        },
+        lambda: "\n".join(
+            f"{'cannot be frozen' if each.stops else 'note'}: {each.detail}"
+            for each in found.findings
+        ),
+    )
+    if not found.findings:
+        invocation.tell("nothing stands in the way")
+    if not found.clear:
+        click.get_current_context().exit(9)
+
+
 command.add_command(finalize)
 command.add_command(watch)
 

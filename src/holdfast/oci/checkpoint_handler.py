@@ -23,8 +23,9 @@ from holdfast.oci.container import Container
 from holdfast.oci.engine import EngineFailed, Limits
 from holdfast.oci.guard import guarded, note
 from holdfast.oci.layer import capture
-from holdfast.oci.likeness import likeness
+from holdfast.oci.likeness import cpu_features, likeness
 from holdfast.oci.overlay import Overlay, find_overlay
+from holdfast.oci.preflight import Preflight
 from holdfast.oci.private import private_folder
 from holdfast.oci.state import Killed, Operation, Process
 from holdfast.oci.vault import Saved
@@ -80,10 +81,16 @@ class CheckpointHandler:
             paused=status == "running",
             scratch=(str(staged),),
         )
-        options = [*it.policy.checkpoint_options, *options]
+        found = self._preflight(config)
+        options = list(dict.fromkeys([*it.policy.checkpoint_options, *found.options, *options]))
         with guarded(self._state, operation, it.undo()):
-            frozen_ms = self._dump(staged, overlay, options, status, leave_running)
-            self._describe(staged, config, options, frozen_ms)
+            try:
+                frozen_ms = self._dump(staged, overlay, options, status, leave_running)
+            except CaptureFailed as error:
+                if found.clear:
+                    raise
+                raise CaptureFailed(f"{found.words()} ({error})", hint=error.hint) from error
+            self._describe(staged, config, options, found, frozen_ms)
             if work_path is not None:
                 _hand_over(staged / vault.WORK, Path(work_path), _FOR_THE_CALLER)
             clear(staged / vault.WORK)
@@ -156,8 +163,23 @@ class CheckpointHandler:
             note(self._state, paused=False)
         return (time.monotonic() - began) * 1000
 
+    def _preflight(self, config: Config) -> Preflight:
+        """Look before freezing. Without a look, CRIU will say itself what it cannot do."""
+        try:
+            found = self._container.preflight(config)
+            self._state.tell_criu(found.lines)
+        except (EngineFailed, OSError, ValueError) as error:
+            self._container.journal.write("warning", f"nothing is known before the dump: {error}")
+            return Preflight()
+        return found
+
     def _describe(
-        self, staged: Path, config: Config, options: Sequence[str], frozen_ms: float
+        self,
+        staged: Path,
+        config: Config,
+        options: Sequence[str],
+        found: Preflight,
+        frozen_ms: float,
     ) -> None:
         same = likeness(config)
         environment = {
@@ -167,6 +189,8 @@ class CheckpointHandler:
             "criu": self._runc.criu_version(),
             "runc": self._runc.version(),
             "options": [word for word in options if word.split("=")[0] in _SHARED],
+            "criu_options": list(found.lines),
+            "cpu": cpu_features(),
             "container": same,
             "frozen_ms": round(frozen_ms, 3),
         }
@@ -176,6 +200,10 @@ class CheckpointHandler:
             *(
                 {"name": f"mount {place}", "outcome": "skipped", "reason": "not in the layer"}
                 for place in same["mounts"]
+            ),
+            *(
+                {"name": each.name, "outcome": "rebuilt", "reason": each.detail}
+                for each in found.findings
             ),
         ]
         try:

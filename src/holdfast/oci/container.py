@@ -11,11 +11,14 @@ import msgspec
 from holdfast.model.errors import HoldfastError
 from holdfast.model.subject import Subject
 from holdfast.oci import leasing
+from holdfast.oci.config_handler import Config
 from holdfast.oci.engine import EngineFailed, Runc
 from holdfast.oci.guard import Undo
 from holdfast.oci.journal import Journal
+from holdfast.oci.loopback import has_own_network
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy
+from holdfast.oci.preflight import Preflight, judge, look
 from holdfast.oci.state import ContainerState, Record, run_path
 from holdfast.oci.vault import Vault
 
@@ -76,6 +79,11 @@ class Container:
         """Other nodes may go on with this container: it does not run here any more."""
         if self.record.mode == "store":
             leasing.release(run_path(self.environ), self.state.folder, self.record.subject)
+
+    def preflight(self, config: Config) -> Preflight:
+        """What stands in the way of a dump, and what helps; raises EngineFailed, OSError."""
+        own = has_own_network(config)
+        return judge(look(self.runc.processes(self.id), own_network=own))
 
     def undo(self) -> Undo:
         """What undoes an operation on this container that stopped half way."""

@@ -73,6 +73,11 @@ class Runc:
         state = self.state(container_id)
         return str(state["status"]) if state else "absent"
 
+    def processes(self, container_id: str) -> list[int]:
+        """The processes of a container, as the host numbers them; raises EngineFailed."""
+        found = json.loads(self.need("ps", "--format", "json", container_id))
+        return [int(each) for each in found or ()]
+
     def plain(self, argv: Sequence[str]) -> int:
         """Run a whole command line with the caller's own streams; gives its exit code."""
         # No pipe, no new session, no closed descriptors: as if the caller had run it.

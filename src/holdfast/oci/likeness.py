@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from holdfast.model.errors import Conflict, Unsupported
 from holdfast.oci.config_handler import Config
 
+_INSTRUCTIONS = re.compile(
+    r"(sse|ssse|avx|amx|fma|bmi|aes|vaes|sha|gfni|vpclmul|pclmul|xsave|f16c|popcnt|movbe|adx|rdrand"
+    r"|rdseed|asimd|sve|crc32|atomics)\w*"
+)
 Likeness = dict[str, Any]  # plain JSON
 
 
@@ -26,11 +32,22 @@ def likeness(config: Config) -> Likeness:
     }
 
 
+def cpu_features(table: str | None = None) -> list[str]:
+    """What this processor can do that a program may have found out when it started; sorted."""
+    text = Path("/proc/cpuinfo").read_text() if table is None else table
+    line = next((each for each in text.splitlines() if each.startswith(("flags", "Features"))), "")
+    return sorted(set(filter(_INSTRUCTIONS.fullmatch, line.partition(":")[2].split())))
+
+
 def check_likeness(environment: Mapping[str, Any], config: Config) -> None:
     """Raise Unsupported or Conflict when a checkpoint cannot become this container."""
     machine = platform.machine()
     if environment.get("machine") != machine:
         raise Unsupported(f"it was taken on {environment.get('machine')}, and this is {machine}")
+    if lacking := sorted(set(environment.get("cpu") or ()) - set(cpu_features())):
+        raise Unsupported(
+            f"it was taken on a processor with {', '.join(lacking)}, which this lacks"
+        )
     before, now = environment.get("container"), likeness(config)
     if not isinstance(before, Mapping):
         raise Conflict("it does not say which container it was taken of")

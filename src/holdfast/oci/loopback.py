@@ -6,17 +6,14 @@ restored namespace has one that is down, and a server that listened on 127.0.0.1
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import os
 import socket
 import struct
-import threading
 from collections.abc import Mapping
 
 from holdfast.oci.config_handler import Config
+from holdfast.oci.network import inside
 
-_NEW_NET = 0x40000000  # CLONE_NEWNET
 _GET_FLAGS, _SET_FLAGS = 0x8913, 0x8914  # SIOCGIFFLAGS, SIOCSIFFLAGS
 _UP = 1
 _REQUEST = struct.Struct("16sH22x")  # struct ifreq: name, flags
@@ -33,31 +30,10 @@ def has_own_network(config: Config) -> bool:
 
 def bring_up(pid: int) -> None:
     """Bring the loopback device of a process's network up; raises OSError."""
-    failures: list[OSError] = []
-
-    def work() -> None:
-        try:
-            _bring_up(pid)
-        except OSError as error:
-            failures.append(error)
-
-    # A thread of its own: entering a namespace concerns one thread, and this one ends with it.
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
+    inside(pid, _bring_up)
 
 
-def _bring_up(pid: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    space = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if libc.setns(space, _NEW_NET) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(space)
+def _bring_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         answer = fcntl.ioctl(handle, _GET_FLAGS, _REQUEST.pack(b"lo", 0))
         flags = _REQUEST.unpack(answer)[1]

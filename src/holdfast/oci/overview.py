@@ -10,11 +10,13 @@ from datetime import datetime
 from holdfast.model.errors import Denied, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
+from holdfast.oci.config_handler import read_config
 from holdfast.oci.container import Container
 from holdfast.oci.engine import Runc
 from holdfast.oci.guard import unfinished
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy, policy_path, read_policy
+from holdfast.oci.preflight import Preflight
 from holdfast.oci.state import ContainerState, Record, all_states, run_path
 from holdfast.oci.vault import Saved, Vault
 
@@ -81,6 +83,15 @@ class Overview:
         if unfinished(state, _RECOVER_SECONDS):
             container.undo()()
         return CheckpointHandler(container).take(reason=reason, leave_running=leave_running)
+
+    def preflight(self, name: str) -> tuple[Record, Preflight]:
+        """What stands in the way of freezing a running container; raises Denied when not root."""
+        if os.geteuid() != 0:
+            raise Denied("looking into a container needs root", hint="sudo holdfast container ...")
+        state, record = self.find(name)
+        runc = Runc(("--root", record.root), self._environ)
+        container = Container.open(runc, state, self._policy, self._environ)
+        return record, container.preflight(read_config(record.bundle))
 
     def newest(self, record: Record) -> datetime | None:
         """When the last checkpoint of a container was taken."""

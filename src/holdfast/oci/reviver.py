@@ -104,6 +104,7 @@ class Reviver:
             folder = it.vault.fetch(saved, scratch)
             environment = json.loads((folder / vault.ENVIRONMENT).read_bytes())
             check_likeness(environment, config)
+            self._state.tell_criu(environment.get("criu_options", ()))
             # Refusing what was never tried is no failure of the checkpoint; trying it may be.
             ledger.count(it.ledger, saved.id, +1)
             clean = is_empty(overlay.upper)

@@ -28,7 +28,7 @@ from holdfast.oci.guard import interrupt, unfinished
 from holdfast.oci.journal import Journal, tell_engine
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
 from holdfast.oci.reviver import Revival, Reviver
-from holdfast.oci.shared import add_workdir
+from holdfast.oci.shared import add_criu, add_workdir
 from holdfast.oci.state import ContainerState, Killed, Process, Record, all_states, run_path
 
 _RECOVER_SECONDS = 30.0
@@ -161,6 +161,7 @@ class RuncHandler:
         except OSError as error:  # without state it cannot be ours, but it can be a container
             self._warn(f"not ours: its state cannot be written: {error}")
             self._pass(self.args.argv)
+        self._offer_options()
         if record.mode == "shared" and self.policy.shared_workdir and record.base_path:
             subject = record.subject.partition("/")[2]
             work = Path(record.base_path, subject, "work")
@@ -185,6 +186,15 @@ class RuncHandler:
         else:
             self._forget()
         return code
+
+    def _offer_options(self) -> None:
+        """Let runc know where CRIU's options will be. Without that, those that it takes itself
+        still work."""
+        try:
+            self.state.tell_criu(())
+            self.config = add_criu(self.args.bundle, self.config, self.state.criu_path)
+        except OSError as error:
+            self.journal.write("warning", f"CRIU cannot be told anything: {error}")
 
     def _revive(self) -> Revival:
         if self.args.options.text("preserve-fds") not in (None, "0"):

@@ -1,4 +1,5 @@
-"""The shared working directory: a container's files in a file system that other nodes see."""
+"""What we add to a container's configuration when it is created: a working directory in a file
+system that other nodes see, and where CRIU finds its options."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any
 
 from holdfast.oci.config_handler import Config
 from holdfast.oci.private import private_folder
+
+_CRIU = "org.criu.config"
 
 
 def with_workdir(config: Config, destination: str, source: str) -> dict[str, Any]:
@@ -25,6 +28,19 @@ def with_workdir(config: Config, destination: str, source: str) -> dict[str, Any
     return {**config, "mounts": [*mounts, bind], "process": process}
 
 
+def with_criu(config: Config, path: str) -> dict[str, Any]:
+    """A configuration that tells runc where CRIU's is; one that it names already stays. Pure."""
+    return {**config, "annotations": {_CRIU: path, **(config.get("annotations") or {})}}
+
+
+def add_criu(bundle: str, config: Config, path: Path) -> Config:
+    """The same, written in place of the old one."""
+    changed = with_criu(config, str(path))
+    if changed != config:
+        _replace(bundle, changed)
+    return changed
+
+
 def add_workdir(bundle: str, config: Config, destination: str, folder: Path) -> Config:
     """Make the folder, and write the changed configuration in place of the old one."""
     user = (config.get("process") or {}).get("user") or {}
@@ -32,9 +48,13 @@ def add_workdir(bundle: str, config: Config, destination: str, folder: Path) -> 
         private_folder(folder)
         os.chown(folder, int(user.get("uid", 0)), int(user.get("gid", 0)))
     changed = with_workdir(config, destination, str(folder))
+    _replace(bundle, changed)
+    return changed
+
+
+def _replace(bundle: str, changed: Config) -> None:
     path = Path(bundle, "config.json")
     draft = path.with_name(f".config.json.{os.getpid()}")
     draft.write_text(json.dumps(changed))
     draft.chmod(path.stat().st_mode & 0o7777)
     draft.rename(path)
-    return changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -129,6 +129,15 @@ class ContainerState:
             self._write("unstarted", b"")
         else:
             (self.folder / "unstarted").unlink(missing_ok=True)
+
+    @property
+    def criu_path(self) -> Path:
+        """The CRIU configuration that the container's annotation names."""
+        return self.folder / "criu.conf"
+
+    def tell_criu(self, lines: Sequence[str]) -> None:
+        """What CRIU is to read when this container is dumped or restored next."""
+        self._write("criu.conf", "".join(f"{line}\n" for line in lines).encode())
 
     @property
     def operation(self) -> Operation | None:
