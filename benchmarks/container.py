@@ -107,6 +107,32 @@ def frozen(scratch: Path, megabytes: int, rounds: int) -> dict[str, list[float]]
     return found
 
 
+def revived(scratch: Path, megabytes: int, rounds: int) -> dict[str, list[float]]:
+    """From `create` until the container goes on, eagerly and lazily, in turns."""
+    found: dict[str, list[float]] = {"eager": [], "lazy": []}
+    script = FILL.format(size=megabytes * 1_000_000)
+    bundle = Bundle(scratch / "revived", ["sh", "-c", script])
+    try:
+        bundle.runc("create")
+        bundle.runc("start")
+        eventually((bundle.bundle / "rootfs/ready").exists, "the memory is filled", 120)
+        bundle.set_policy("line = 1")
+        bundle.runc("checkpoint")
+        bundle.runc("delete")
+        for _ in range(rounds):
+            for way, setting in (("eager", 'lazy = "never"'), ("lazy", "lazy_bytes = 1")):
+                bundle.set_policy(setting)
+                bundle.renew()
+                start = time.perf_counter()
+                bundle.runc("create")
+                bundle.runc("start")
+                found[way].append((time.perf_counter() - start) * 1000)
+                bundle.runc("delete", "--force")
+    finally:
+        bundle.close()
+    return found
+
+
 def _criu_frozen(images: Path) -> float:
     """Milliseconds, from the protocol buffer in CRIU's `stats-dump`."""
     data = (images / "stats-dump").read_bytes()[12:]  # two magic numbers and a length
@@ -130,7 +156,10 @@ def _criu_frozen(images: Path) -> float:
 
 
 def report(
-    rows: list[tuple[str, float, float]], stood: dict[str, list[float]], megabytes: int
+    rows: list[tuple[str, float, float]],
+    stood: dict[str, list[float]],
+    back: dict[str, list[float]],
+    megabytes: int,
 ) -> str:
     middle = {name: statistics.median(values) for name, values in stood.items()}
     added = [ours - plain for _, plain, ours in rows]
@@ -149,6 +178,10 @@ def report(
         f"| CRIU's own figure, bare `runc checkpoint`, without files | {middle['criu']:.0f} |",
         f"| that whole command | {middle['criu, whole command']:.0f} |",
         f"| holdfast, from freezing to thawing, with files | {middle['holdfast']:.0f} |",
+        "",
+        f"| back, {megabytes} MB of memory: create and start, ms | |",
+        "|---|---|",
+        *(f"| {way} | {statistics.median(values):.0f} |" for way, values in back.items()),
         "",
         f"- {_judged(max(added) <= 1)}: at most 1 ms is added to a call ({max(added):.2f})",
     ]
@@ -190,7 +223,9 @@ def main() -> None:
         rows = calls(scratch, given.rounds)
         print("frozen time", file=sys.stderr)
         stood = frozen(scratch, given.megabytes, given.rounds)
-    text = report(rows, stood, given.megabytes)
+        print("restoring", file=sys.stderr)
+        back = revived(scratch, given.megabytes, given.rounds)
+    text = report(rows, stood, back, given.megabytes)
     print(text)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "container.md").write_text(text + "\n")

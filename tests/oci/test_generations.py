@@ -11,6 +11,7 @@ import pytest
 from holdfast.testing.containerd import Node, eventually
 
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
+LAZY = ("HOLDFAST_CHECKPOINT=1", "HOLDFAST_NAME=lazy")
 MEGABYTES, DIRTY = 48, 8
 PAGE = 4096
 # Half of its memory is private and half shared with a child; each request writes new bytes to
@@ -91,6 +92,23 @@ def test_an_increment_is_what_was_written(node: Node, mode: str) -> None:
     ask(node, "write")
     again = checkpoint(node)  # and then one that was restored goes on with increments
     assert int(str(again["written_bytes"])) <= 1.1 * DIRTY * 1024 * 1024
+
+
+def test_a_lazy_restore_answers_first_and_is_right(node: Node) -> None:
+    """And the next checkpoint waits until all of the memory is there."""
+    node.set_policy("lazy_bytes = 1\nline = 1")
+    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
+    eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
+    total = ask(node, "write")
+    checkpoint(node, "service", "--stop")
+    eventually(lambda: node.status("service") == "STOPPED", "it has stopped")
+    node.remove("service", signal=None)
+    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
+    state = node.folder / f"run/containers{node.folder}/runc/default/@service/container.json"
+    assert json.loads(state.read_text())["pages"] is not None
+    assert "restored eagerly" not in node.log()
+    checkpoint(node)
+    assert ask(node, "read") == total
 
 
 def test_a_line_of_increments_ends(node: Node) -> None:

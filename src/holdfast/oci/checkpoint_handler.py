@@ -23,6 +23,7 @@ from holdfast.oci.container import Container
 from holdfast.oci.engine import EngineFailed, Limits
 from holdfast.oci.guard import guarded, note
 from holdfast.oci.layer import capture
+from holdfast.oci.lazy import await_pages
 from holdfast.oci.likeness import cpu_features, likeness
 from holdfast.oci.overlay import Overlay, find_overlay
 from holdfast.oci.preflight import Preflight
@@ -73,6 +74,8 @@ class CheckpointHandler:
         status = self._runc.status(it.id)
         if status not in ("running", "paused"):
             raise Conflict(f"{it.subject} is {status}; only a running container is frozen")
+        if not await_pages(it.record.pages, it.policy.checkpoint_seconds):
+            raise Conflict(f"the memory of {it.subject} has not been read back yet")
         it.hold()
         staged = it.vault.stage()
         operation = Operation(

@@ -23,6 +23,7 @@ from holdfast.runtime.trial import clear, detach
 
 _DONE = b"done"
 _WAIT_SECONDS = 0.05
+_MOST_SERVERS = 10
 
 
 class Undo:
@@ -52,6 +53,7 @@ class Undo:
             if engine.alive:
                 kill_tree(engine.pid)
         if operation.what == "restore":
+            _end_servers(operation.scratch)
             # A runc that was killed leaves a mount in its own folder and cannot delete that then.
             detach(Path(self._root) / self._id)
             self._runc.call("delete", "--force", self._id)
@@ -63,6 +65,16 @@ class Undo:
             clear(Path(folder))
         self._state.operation = None
         return operation
+
+
+def _end_servers(folders: tuple[str, ...]) -> None:
+    """End whoever still works for a restore: a daemon that would have served its pages."""
+    for _ in range(_MOST_SERVERS):
+        process = working_in(folders)
+        if process is None:
+            return
+        kill_tree(process.pid)
+        _wait_for(process, 1.0)
 
 
 def _wait_for(process: Process, seconds: float) -> None:

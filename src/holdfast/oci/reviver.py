@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from holdfast.model.errors import HoldfastError
 from holdfast.oci import ledger, vault
 from holdfast.oci.command import RuncCommand
 from holdfast.oci.config_handler import Config
@@ -19,6 +22,7 @@ from holdfast.oci.container import Container
 from holdfast.oci.engine import EngineFailed, Limits
 from holdfast.oci.guard import guarded, note
 from holdfast.oci.layer.extract import drop_aside, extract, is_empty, set_aside
+from holdfast.oci.lazy import is_worth_it, serving
 from holdfast.oci.ledger import Ledger
 from holdfast.oci.likeness import check_likeness
 from holdfast.oci.loopback import bring_up, has_own_network
@@ -54,6 +58,10 @@ def choose(found: Sequence[Saved], counts: Ledger, policy: Policy) -> tuple[list
     return usable, refused
 
 
+class _LazyFailed(HoldfastError):
+    """A lazy restore came to nothing; an eager one may do."""
+
+
 class Reviver:
     """Revives one container that is being created."""
 
@@ -70,7 +78,7 @@ class Reviver:
         usable, refused = choose(found, Ledger.read(it.ledger), it.policy)
         for saved in usable:
             try:
-                self._revive(saved, command, config)
+                self._try_both_ways(saved, command, config)
             except Exception as error:  # noqa: BLE001  whatever is wrong with one, others may do
                 reason = f"checkpoint {saved.id} was not restored: {error}"
                 refused.append(reason)
@@ -93,7 +101,16 @@ class Reviver:
             except EngineFailed as error:
                 raise EngineFailed(f"{it.subject} was not restored: {error}") from error
 
-    def _revive(self, saved: Saved, command: RuncCommand, config: Config) -> None:
+    def _try_both_ways(self, saved: Saved, command: RuncCommand, config: Config) -> None:
+        """Lazily where that is worth it, and if that fails, eagerly."""
+        try:
+            self._revive(saved, command, config, lazily=True)
+        except _LazyFailed as error:
+            self._container.journal.write("warning", f"restored eagerly: {error}", id=saved.id)
+            ledger.count(self._container.ledger, saved.id, -1)
+            self._revive(saved, command, config, lazily=False)
+
+    def _revive(self, saved: Saved, command: RuncCommand, config: Config, *, lazily: bool) -> None:
         it = self._container
         overlay = find_overlay(command.bundle, config)
         scratch = Path(it.policy.work_path) / f"restore-{os.getpid()}-{saved.id}"
@@ -114,7 +131,16 @@ class Reviver:
             with (folder / vault.LAYER).open("rb") as stream:
                 extract(stream, overlay.upper)
             _forget_names(overlay.point)
-            self._restore(folder, scratch / vault.WORK, command, environment["options"])
+            memory, work, options = (
+                folder / vault.MEMORY,
+                scratch / vault.WORK,
+                environment["options"],
+            )
+            work.mkdir(mode=0o700)
+            if lazily and is_worth_it(memory, it.policy, it.record.mode):
+                self._restore_lazily(memory, work, command, options)
+            else:
+                self._restore(memory, work, command, options)
             self._runc.need("pause", it.id)
             if has_own_network(config):
                 bring_up(it.pid())
@@ -123,16 +149,27 @@ class Reviver:
             drop_aside(aside)
         clear(scratch)
 
-    def _restore(
-        self, folder: Path, work: Path, command: RuncCommand, options: Sequence[str]
+    def _restore_lazily(
+        self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]
     ) -> None:
-        work.mkdir(mode=0o700)
+        try:
+            with serving(memory, work, self._runc.environ) as daemon:
+                self._restore(memory, work, command, [*options, "--lazy-pages"])
+        except EngineFailed as error:
+            raise _LazyFailed(str(error)) from error
+        record = self._state.record
+        if record is not None:
+            self._state.record = msgspec.structs.replace(record, pages=daemon)
+
+    def _restore(
+        self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]
+    ) -> None:
         argv = command.turned(
             "restore",
             without=_NOT_FOR_RESTORE,
             extra=[
                 *("--detach", "--no-subreaper", *options),
-                *("--image-path", str(folder / vault.MEMORY), "--work-path", str(work)),
+                *("--image-path", str(memory), "--work-path", str(work)),
             ],
         )
         policy = self._container.policy

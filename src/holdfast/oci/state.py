@@ -62,6 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     value: float = 0  # who is saved first when there is little time
     token: int | None = None  # of its lease, in mode `store`
     restored_from: str | None = None
+    pages: Process | None = None  # brings its memory, if it was restored lazily
     cold: str | None = None  # why it was started cold although there was a checkpoint
 
 

@@ -1,0 +1,78 @@
+"""Lazy restore: a container runs before its memory has been read; pages come when they are touched.
+
+CRIU's daemon serves them from the images and brings the rest by itself. It has opened every file
+that it needs when the restore is done, so the images may go then; and it is nobody's child and in
+no container's cgroup, so it outlives the command and cannot be frozen with the container.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.oci.engine import EngineFailed, kill_tree
+from holdfast.oci.memory.increment import is_increment
+from holdfast.oci.policy import Policy
+from holdfast.oci.state import Process
+from holdfast.runtime import engines
+
+_SOCKET = "lazy-pages.socket"
+_START_SECONDS = 10.0
+
+
+def is_worth_it(memory: Path, policy: Policy, mode: str) -> bool:
+    """Whether the images are near, whole, and large enough for waiting to be felt. CRIU's daemon
+    does not serve pages that are in a parent: whoever touched one would wait for ever."""
+    if policy.lazy == "never" or mode == "shared" or is_increment(memory):
+        return False  # what is on another machine may be gone when it is needed
+    return sum(path.stat().st_size for path in memory.glob("pages-*.img")) >= policy.lazy_bytes
+
+
+@contextmanager
+def serving(memory: Path, work: Path, environ: Mapping[str, str]) -> Iterator[Process]:
+    """Have a daemon ready to serve pages for a restore in `work`. When the restore fails, it is
+    ended; otherwise it goes on by itself. Raises EngineFailed."""
+    found = engines.find("criu", environ)
+    if found is None:
+        raise EngineFailed("there is no criu")
+    words = ["lazy-pages", "--images-dir", str(memory), "--work-dir", str(work)]
+    process = subprocess.Popen(
+        [str(found.program), *words, "--log-file", "lazy.log", "-v1"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+        env=dict(environ),
+    )
+    try:
+        _await(work / _SOCKET, process)
+        daemon = Process.of(process.pid)
+        if daemon is None:
+            raise EngineFailed("the server of pages has ended")
+        yield daemon
+    except BaseException:
+        kill_tree(process.pid)
+        process.wait()
+        raise
+
+
+def _await(path: Path, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while not path.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            raise EngineFailed("the server of pages did not start")
+        time.sleep(0.002)
+
+
+def await_pages(daemon: Process | None, seconds: float) -> bool:
+    """Wait until all pages are there; whether they are. Before that nothing can be dumped."""
+    end = time.monotonic() + seconds
+    while daemon is not None and daemon.alive:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
