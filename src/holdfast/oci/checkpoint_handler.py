@@ -69,6 +69,7 @@ class CheckpointHandler:
         it = self._container
         if self._state.operation is not None:
             raise Conflict(f"another operation on {it.subject} is in progress")
+        self._runc.criu()  # what is missing is said before anything is frozen
         config = read_config(it.record.bundle)
         overlay = find_overlay(it.record.bundle, config)
         status = self._runc.status(it.id)

@@ -124,11 +124,15 @@ class Runc:
     def version(self) -> str:
         return _first_line(self.call("--version"))
 
-    def criu_version(self) -> str:
+    def criu(self) -> str:
+        """The program that dumps and restores; raises Unsupported when there is none."""
         found = engines.find("criu", self.environ)
         if found is None:
             raise Unsupported("there is no criu here", hint="run `holdfast doctor`")
-        return _first_line(run((str(found.program), "--version"), seconds=STEP_SECONDS))
+        return str(found.program)
+
+    def criu_version(self) -> str:
+        return _first_line(run((self.criu(), "--version"), seconds=STEP_SECONDS))
 
 
 def be_a_parent() -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.oci.engine import EngineFailed, kill_tree
+from holdfast.oci.engine import EngineFailed, Runc, kill_tree
 from holdfast.oci.memory.increment import is_increment
 from holdfast.oci.policy import Policy
 from holdfast.oci.state import Process
-from holdfast.runtime import engines
 
 _SOCKET = "lazy-pages.socket"
 _START_SECONDS = 10.0
@@ -32,21 +31,18 @@ def is_worth_it(memory: Path, policy: Policy, mode: str) -> bool:
 
 
 @contextmanager
-def serving(memory: Path, work: Path, environ: Mapping[str, str]) -> Iterator[Process]:
+def serving(runc: Runc, memory: Path, work: Path) -> Iterator[Process]:
     """Have a daemon ready to serve pages for a restore in `work`. When the restore fails, it is
     ended; otherwise it goes on by itself. Raises EngineFailed."""
-    found = engines.find("criu", environ)
-    if found is None:
-        raise EngineFailed("there is no criu")
     words = ["lazy-pages", "--images-dir", str(memory), "--work-dir", str(work)]
     process = subprocess.Popen(
-        [str(found.program), *words, "--log-file", "lazy.log", "-v1"],
+        [runc.criu(), *words, "--log-file", "lazy.log", "-v1"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
-        env=dict(environ),
+        env=runc.environ,
     )
     try:
         _await(work / _SOCKET, process)

@@ -153,7 +153,7 @@ class Reviver:
         self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]
     ) -> None:
         try:
-            with serving(memory, work, self._runc.environ) as daemon:
+            with serving(self._runc, memory, work) as daemon:
                 self._restore(memory, work, command, [*options, "--lazy-pages"])
         except EngineFailed as error:
             raise _LazyFailed(str(error)) from error
