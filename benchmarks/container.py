@@ -120,7 +120,7 @@ def revived(scratch: Path, megabytes: int, rounds: int) -> dict[str, list[float]
         bundle.runc("checkpoint")
         bundle.runc("delete")
         for _ in range(rounds):
-            for way, setting in (("eager", 'lazy = "never"'), ("lazy", "lazy_bytes = 1")):
+            for way, setting in (("eager", 'lazy = "never"'), ("lazy", 'lazy = "auto"')):
                 bundle.set_policy(setting)
                 bundle.renew()
                 start = time.perf_counter()

@@ -14,6 +14,8 @@ import pytest
 from holdfast.testing.containerd import eventually
 from holdfast.testing.daemons import Docker, Engine, Podman
 
+pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
+
 COUNT = (
     "echo new > /etc/new; rm /etc/doomed;"
     " i=0; while :; do i=$((i+1)); echo $i > /count; sleep .1; done"

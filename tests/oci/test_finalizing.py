@@ -20,6 +20,8 @@ from holdfast.oci.finalizing import Candidate, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
 from holdfast.testing.containerd import TRAMPOLINE, Node, eventually
 
+pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
+
 COUNT = (
     "dd if=/dev/urandom of=/data bs=1M count=2 2>/dev/null;"
     "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .2; done"

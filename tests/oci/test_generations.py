@@ -10,10 +10,11 @@ import pytest
 
 from holdfast.testing.containerd import Node, eventually
 
+pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
+
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
 LAZY = ("HOLDFAST_CHECKPOINT=1", "HOLDFAST_NAME=lazy")
 MEGABYTES, DIRTY = 48, 8
-PAGE = 4096
 # Half of its memory is private and half shared with a child; each request writes new bytes to
 # scattered pages of both, grows by a little, and says what a checksum of everything is.
 SERVICE = f"""
@@ -96,7 +97,7 @@ def test_an_increment_is_what_was_written(node: Node, mode: str) -> None:
 
 def test_a_lazy_restore_answers_first_and_is_right(node: Node) -> None:
     """And the next checkpoint waits until all of the memory is there."""
-    node.set_policy("lazy_bytes = 1\nline = 1")
+    node.set_policy('lazy = "auto"\nlazy_bytes = 1\nline = 1')
     node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
     eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
     total = ask(node, "write")

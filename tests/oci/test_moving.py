@@ -17,6 +17,8 @@ from holdfast.testing.containerd import Node, eventually
 from holdfast.testing.networks import Network
 from holdfast.testing.servers import Server
 
+pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
+
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
 MEGABYTES = 24
 PROGRAM = f"""

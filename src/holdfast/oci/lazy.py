@@ -25,8 +25,8 @@ _START_SECONDS = 10.0
 def is_worth_it(memory: Path, policy: Policy, mode: str) -> bool:
     """Whether the images are near, whole, and large enough for waiting to be felt. CRIU's daemon
     does not serve pages that are in a parent: whoever touched one would wait for ever."""
-    if policy.lazy == "never" or mode == "shared" or is_increment(memory):
-        return False  # what is on another machine may be gone when it is needed
+    if policy.lazy == "never" or mode != "local" or is_increment(memory):
+        return False  # what is on another machine, or on its way, may be gone when it is needed
     return sum(path.stat().st_size for path in memory.glob("pages-*.img")) >= policy.lazy_bytes
 
 

@@ -39,7 +39,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     on_failure: Literal["cold", "fail"] = "cold"
     checkpoint_seconds: float = 300
     restore_seconds: float = 60
-    lazy: Literal["auto", "never"] = "auto"
+    lazy: Literal["auto", "never"] = "never"
     lazy_bytes: int = 64 * 1024 * 1024
     log_bytes: int = 16 * 1024 * 1024
     checkpoint_options: tuple[str, ...] = ("--file-locks",)
