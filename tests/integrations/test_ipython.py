@@ -270,7 +270,7 @@ def test_ipython_in_a_terminal(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_session() -> None:
-    folder = Path("/work")
+    folder = Path("/data")
     assert session_name({"HOLDFAST_SESSION": "mine"}, {}, folder) == "mine"
     lab = session_name({"JPY_SESSION_NAME": "/data/My Notes.ipynb"}, {}, folder)
     code = session_name({}, {"__vsc_ipynb_file__": "/data/My Notes.ipynb"}, folder)
@@ -278,7 +278,7 @@ def test_the_name_of_a_session() -> None:
     assert lab.startswith("My-Notes-")
     other = session_name({"JPY_SESSION_NAME": "/other/My Notes.ipynb"}, {}, folder)
     assert other != lab
-    assert session_name({}, {}, folder).startswith("work-")
+    assert session_name({}, {}, folder).startswith("data-")
     assert session_name({}, {}, Path("/")).startswith("notebook-")
 
 

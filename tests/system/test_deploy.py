@@ -31,7 +31,7 @@ def options_of(words: list[str]) -> list[str]:
 
 def test_the_unit_is_one_that_systemd_understands(repository: Path, tmp_path: Path) -> None:
     unit = repository / "deploy/holdfast.service"
-    text = unit.read_text().replace("/opt/holdfast/bin/holdfast", str(HOLDFAST))
+    text = unit.read_text().replace("/srv/holdfast/bin/holdfast", str(HOLDFAST))
     (tmp_path / "holdfast.service").write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "holdfast.service")],

@@ -34,7 +34,7 @@ region = eu-south-1
 
 [profile work]
 region = eu-north-1
-endpoint_url = http://work:1/
+endpoint_url = http://office:1/
 
 [profile sso]
 sso_start_url = https://somewhere
@@ -68,7 +68,7 @@ def test_a_profile_by_name(files: Files) -> None:
         "access_key_id": "second",
         "secret_access_key": "three",
         "session_token": "four",
-        "endpoint": "http://work:1",
+        "endpoint": "http://office:1",
         "virtual_hosted_style_request": False,
     }
 
