@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.diagnosis import Diagnosis
     from holdfast.runtime.finding import Finding
 
-# What this version has. The rest of the levels and extras is probed, because that is what tells
-# whether a machine is ready for it, and is not offered before it is there.
-LEVELS = ("state", "session", "container")
-EXTRAS = ("server",)
+# Extras that add nothing yet are not proposed.
+_NOT_YET = ("extra mcp",)
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "cyan", "broken": "red"}
 
@@ -52,7 +50,6 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
             {
                 "level": str(ability.level),
                 "usable": ability.usable,
-                "available": ability.level in LEVELS,
                 "engines": list(ability.engines),
                 "note": ability.note,
             }
@@ -76,7 +73,7 @@ def _findings(diagnosis: Diagnosis) -> list[Finding]:
     return [
         each
         for each in diagnosis.findings
-        if not each.name.startswith("extra ") or each.name.removeprefix("extra ") in EXTRAS
+        if each.name not in _NOT_YET
     ]
 
 
@@ -97,19 +94,6 @@ def page(diagnosis: Diagnosis) -> str:
                     (_summary(ability.engines, ability.note), ""),
                 )
                 for ability in diagnosis.abilities
-                if ability.level in LEVELS
-            ]
-        ),
-        Text("\nWhat this machine is ready for, once a later version has it", style="bold"),
-        _grid(
-            [
-                (
-                    ("ready", "green") if ability.usable else ("not ready", "yellow"),
-                    (str(ability.level), "bold"),
-                    (_summary(ability.engines, ability.note), ""),
-                )
-                for ability in diagnosis.abilities
-                if ability.level not in LEVELS
             ]
         ),
         Text("\nWhat was tried", style="bold"),
