@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 CODE := src tests $(wildcard benchmarks examples)
 
-.PHONY: help setup setup-test web run test check lint types layers format soak bench lock clean
+.PHONY: help setup setup-test setup-soak web run test check lint types layers format soak bench lock clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -58,7 +58,11 @@ format: ## let ruff rewrite the code
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-soak: setup-test ## the long counts and sweeps that `make test` leaves out; says how far it is
+setup-soak: setup-test
+	@scripts/setup-node tests/emulators
+	@scripts/setup-engines --soak
+
+soak: setup-soak ## the long counts and sweeps that `make test` leaves out; says how far it is
 	$(BIN)/python -m pytest -v -n $(WORKERS) --dist loadfile -m soak --timeout 3600 --durations 20 $(PYTEST_ARGS)
 
 bench: ## the benchmarks, with the peers side by side

@@ -14,7 +14,8 @@ import pytest
 from holdfast.testing.containerd import eventually
 from holdfast.testing.daemons import Docker, Engine, Podman
 
-pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
+# Many dumps, and machines may be busy. `make soak` installs both engines.
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 COUNT = (
     "echo new > /etc/new; rm /etc/doomed;"

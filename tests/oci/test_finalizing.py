@@ -67,6 +67,7 @@ def small_disk(node: Node) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.soak
 def test_a_full_disk_half_way_loses_nothing(node: Node, small_disk: Path) -> None:
     names = [f"job{number:02}" for number in range(MANY)]
 

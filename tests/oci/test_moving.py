@@ -117,6 +117,7 @@ def test_there_and_back_again(nodes: tuple[Node, Node, list[Network]]) -> None:
     assert count(a) > at
 
 
+@pytest.mark.soak
 def test_one_container_is_not_on_two_nodes(nodes: tuple[Node, Node, list[Network]]) -> None:
     a, b, (net_a, net_b) = nodes
     run(a)

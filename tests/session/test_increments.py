@@ -149,6 +149,7 @@ def test_an_increment_is_what_a_full_checkpoint_is(
     pair.check()
 
 
+@pytest.mark.soak
 def test_every_change_by_itself(pair: Pair) -> None:
     """And the host takes most of it over, or this would show nothing."""
     for number, change in enumerate(CHANGES):

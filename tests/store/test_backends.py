@@ -85,6 +85,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
+@pytest.mark.soak
 class TestAzure(ObjectSuite):
     """On Microsoft's own emulator."""
 

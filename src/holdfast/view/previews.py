@@ -173,6 +173,8 @@ class Previews:
             case "array", (memory, tuple() as shape, dtype, _):
                 label = _argument(memory)
                 return _summary(self._memory(label), dtype, shape) if label else None
+            case "owned", (bytes() as data, tuple() as shape, dtype, _):
+                return _summary(data, dtype, shape)
             case "view", (root, int() as offset, tuple() as shape, tuple() as strides, dtype, _):
                 return self._view(self._followed(root), offset, shape, strides, dtype)
             case "_reconstruct", _:
@@ -193,6 +195,8 @@ class Previews:
         elif isinstance(root, Call) and isinstance(root.arguments, tuple):
             if _called(root) == "array":
                 data = self._memory(_argument(root.arguments[0]) or "")
+            elif _called(root) == "owned" and isinstance(root.arguments[0], bytes):
+                data = root.arguments[0]
             elif _called(root) == "_reconstruct" and isinstance(root.state, tuple):
                 data = root.state[-1] if isinstance(root.state[-1], bytes) else b""
         sizes, steps = _numbers(shape), _numbers(strides)
@@ -218,7 +222,7 @@ def _called(node: Call) -> str:
     what = node.what
     if not isinstance(what, Named):
         return ""
-    ours = what.module == _ARRAYS and what.name in ("array", "view")
+    ours = what.module == _ARRAYS and what.name in ("array", "owned", "view")
     numpys = what.module.startswith("numpy") and what.name in ("_reconstruct", "scalar")
     return what.name if ours or numpys else ""
 

@@ -141,22 +141,22 @@ describe("a real server", () => {
       made.push(sandbox);
       const count = (to: number) => `for i in $(seq ${to}); do echo $i; sleep 0.002; done; exit 7`;
       const expected = (to: number) => Array.from({ length: to }, (_, i) => `${i + 1}\n`).join("");
-      const beside = await sandbox.exec(["bash", "-c", count(900)], { background: true });
-      const front = await sandbox.exec("bash", count(600));
+      const beside = await sandbox.exec(["bash", "-c", count(450)], { background: true });
+      const front = await sandbox.exec("bash", count(300));
       let seen = "";
       const reading = (async () => {
         for await (const text of front.stdout) seen += text;
       })();
-      for (const lines of [100, 300]) {
+      for (const lines of [50, 150]) {
         while (seen.split("\n").length < lines) {
           await new Promise((resolve) => setTimeout(resolve, 10));
         }
         proxy.cut();
       }
       await reading;
-      expect(seen).toBe(expected(600));
+      expect(seen).toBe(expected(300));
       expect((await front.wait()).code).toBe(7);
-      expect(await beside.stdout.readAll()).toBe(expected(900));
+      expect(await beside.stdout.readAll()).toBe(expected(450));
       expect((await beside.wait()).code).toBe(7);
       expect(front.lost + beside.lost).toBe(0);
       expect(proxy.connections).toBeGreaterThanOrEqual(3);
