@@ -70,11 +70,7 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
 
 def _findings(diagnosis: Diagnosis) -> list[Finding]:
     """What was found, without extras that add nothing yet."""
-    return [
-        each
-        for each in diagnosis.findings
-        if each.name not in _NOT_YET
-    ]
+    return [each for each in diagnosis.findings if each.name not in _NOT_YET]
 
 
 def page(diagnosis: Diagnosis) -> str:
