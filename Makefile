@@ -58,7 +58,7 @@ format: ## let ruff rewrite the code
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-setup-soak: setup-test
+setup-soak: setup-test ## and what the long ones need: Docker, Podman, an Azure emulator
 	@scripts/setup-node tests/emulators
 	@scripts/setup-engines --soak
 
