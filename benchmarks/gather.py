@@ -20,7 +20,7 @@ TITLES = {
     "sandbox": "Sandboxes, beside the engine alone",
     "container": "Containers, beside plain runc and CRIU",
 }
-_GOAL = re.compile(r"^- (reached|\*\*missed\*\*): (.*)$", re.MULTILINE)
+_GOAL = re.compile(r"^- (?:(\w+): )?(reached|\*\*missed\*\*): (.*)$", re.MULTILINE)
 _HOW = re.compile(r"^.*\d+ cores, .*$", re.MULTILINE)
 
 INTRODUCTION = """\
@@ -49,7 +49,9 @@ def read(folder: Path, name: str) -> Page | None:
     if not path.exists():
         return None
     text = path.read_text()
-    goals = _GOAL.findall(text)
+    goals = [
+        (found, f"{where}: {what}" if where else what) for where, found, what in _GOAL.findall(text)
+    ]
     how = _HOW.search(text)
     return Page(
         name,

@@ -289,7 +289,7 @@ def goals(rows: Rows) -> list[tuple[str, bool]]:
             found += [
                 (f"{short}: a put takes {put:.2f} of SqliteSaver's time", put < 1),
                 (f"{short}: a get takes {get:.2f} of SqliteSaver's time", get < 1),
-                (f"{short}: {ours.mb:.2f} MB, at most {most}", round(ours.mb, 1) <= most),
+                (f"{short}: {ours.mb:.2f} MB, at most {most}", ours.mb <= most),
             ]
     return found
 
