@@ -113,6 +113,7 @@ def test_on_the_command_line(store: Store, run: Run) -> None:  # noqa: F811
     assert named.out.startswith("ok: ")
     assert "of state/plan (1 item came back" in named.out
     assert run("verify", "state/plan").code == 2
+    assert run("verify", "--deep", "--drill").code == 2  # neither is left out without a word
     flip(store)
     failed = run("verify", "--drill")
     assert failed.code == 6

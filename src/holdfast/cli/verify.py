@@ -31,6 +31,8 @@ def command(
     the checkpoints ID, or the heads of all subjects, are also brought back where they can do no
     harm: a session in a new worker, which is frozen again and compared.
     """
+    if drill and deep:
+        raise click.UsageError("--deep and --drill are two checks: run one after the other")
     if drill:
         from holdfast.cli import drills
 

@@ -41,6 +41,11 @@ def unwrap(value: Any) -> Any:
     return vars(value)[_ATTRIBUTE] if type(value) in _derived.values() else value
 
 
+def unwrapped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call with the arguments as the async class takes them."""
+    return function(*map(unwrap, args), **{name: unwrap(each) for name, each in kwargs.items()})
+
+
 class Block:
     """An async context manager, entered from outside its loop; its attributes are still there."""
 
@@ -88,8 +93,7 @@ def derive(source: type) -> Any:
         """Call on the loop's thread, where the async class expects to be called."""
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            given = {name: unwrap(value) for name, value in kwargs.items()}
-            result = function(*map(unwrap, args), **given)
+            result = unwrapped(function, args, kwargs)
             return await result if inspect.isawaitable(result) else result
 
         @functools.wraps(function)
@@ -110,8 +114,7 @@ def derive(source: type) -> Any:
 
     def on_loop_plain(function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            given = {name: unwrap(value) for name, value in kwargs.items()}
-            return function(*map(unwrap, args), **given)
+            return unwrapped(function, args, kwargs)
 
         return lambda *args, **kwargs: portal().run(call(*args, **kwargs))
 
