@@ -195,6 +195,54 @@ async def test_processes_beside_lose_nothing_either(server: Server) -> None:
         await sandbox.kill()
 
 
+async def test_questions_while_the_connection_is_broken(server: Server) -> None:
+    async with cable(server) as (url, tasks):
+        sandbox = await Sandbox.create(url, token=server.token)
+        broken = 0
+        while broken < 3:
+            asked = asyncio.ensure_future(sandbox.files.list("/root"))
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            tasks.clear()
+            # in time, or told that no answer will come
+            [answer] = await asyncio.wait_for(asyncio.gather(asked, return_exceptions=True), 30)
+            if isinstance(answer, Unreachable):
+                broken += 1
+                # held back until the connection is there again
+                assert await asyncio.wait_for(sandbox.files.list("/root"), 30) is not None
+        await sandbox.kill()
+
+
+async def test_large_files(server: Server) -> None:
+    sandbox = await new(server)
+    large = bytes(range(251)) * 40_000
+    await sandbox.files.write("/root/a/large", large)
+    assert await sandbox.files.read("/root/a/large") == large
+    await sandbox.files.rename("/root/a/large", "/root/b")
+    assert [each.name for each in await sandbox.files.list("/root/a")] == []
+    with pytest.raises(NotFound):
+        await sandbox.files.rename("/root/a/large", "/root/c")
+    with pytest.raises(BadInput):
+        await sandbox.files.write("/root/b/under-a-file", large)
+    with pytest.raises(BadInput):
+        await sandbox.files.write("/root/a", large)  # a folder
+    names = {each.name for each in await sandbox.files.list("/root")}
+    assert {"a", "b"} <= names
+    assert not any("part" in name for name in names)
+    await sandbox.kill()
+
+
+async def test_a_file_that_changes_while_it_is_read(server: Server) -> None:
+    sandbox = await new(server)
+    await sandbox.files.write("/root/log", bytes(9 << 20))
+    growing = await sandbox.exec("bash", "while :; do echo more >> /root/log; done")
+    with pytest.raises(Conflict, match="changed"):
+        await sandbox.files.read("/root/log")
+    await growing.kill()
+    await sandbox.kill()
+
+
 async def test_a_server_that_went_away(server: Server) -> None:
     async with cable(server) as (url, tasks):
         sandbox = await Sandbox.create(url, token=server.token, enable_auto_reconnect=False)

@@ -175,6 +175,8 @@ export interface Files {
   path: string;
   data: string | null;
   encoding: "text" | "base64";
+  size: number | null;
+  modified: number | null;
   entries:
     | {
         name: string;

@@ -1,6 +1,6 @@
 /** A connection to a server: frames out, frames in, and how to come back after it broke. */
 
-import { BadInput, ConnectionLost } from "./errors.js";
+import { BadInput, ConnectionLost, Denied, type HoldfastError } from "./errors.js";
 import { credentials, inBrowser, type Socket, type SocketFactory } from "./socket.js";
 
 const OPEN = 1;
@@ -58,7 +58,7 @@ export class Connection {
     this.#listener = listener;
   }
 
-  /** Connect. Rejects with ConnectionLost; then the listener is told nothing. */
+  /** Connect. Rejects with ConnectionLost or Denied; then the listener is told nothing. */
   async open(path: string): Promise<void> {
     const options = credentials(this.tokens, inBrowser());
     if (this.#cookies.size > 0) {
@@ -107,7 +107,7 @@ export class Connection {
         this.send(hello());
         return;
       } catch (error) {
-        if (attempt + 1 >= ATTEMPTS) throw error;
+        if (attempt + 1 >= ATTEMPTS || error instanceof Denied) throw error;
       }
     }
   }
@@ -135,8 +135,14 @@ export class Connection {
     if (at > 0) this.#cookies.set(pair.slice(0, at).trim(), pair.slice(at + 1).trim());
   }
 
-  #unreachable(why: string | undefined): ConnectionLost {
+  #unreachable(why: string | undefined): HoldfastError {
     const said = why ? `: ${why}` : "";
+    // Only `ws` tells what a server answered; the platforms' own sockets keep it to themselves.
+    if (/\b40[13]$/.test(said)) {
+      return new Denied(`${this.url} does not let us in${said}`, {
+        hint: "give the token that the server printed, as `token`",
+      });
+    }
     return new ConnectionLost(`${this.url} does not let us in${said}`, {
       hint: "is the server running, and is the token the one it printed?",
     });

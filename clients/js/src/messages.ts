@@ -207,10 +207,22 @@ export interface RollbackRequest {
  */
 export interface FilesRequest {
   action: "files";
-  verb: "read" | "write" | "list" | "remove" | "mkdir";
+  verb: "read" | "write" | "list" | "remove" | "mkdir" | "rename";
   path: string;
   data?: string | null;
   encoding?: Encoding;
+  /**
+   * read: begin here; write: the file has so many bytes, and these follow
+   */
+  offset?: number | null;
+  /**
+   * read: at most so many bytes
+   */
+  size?: number | null;
+  /**
+   * rename: the new path
+   */
+  to?: string | null;
   /**
    * comes back in the reply event
    */
@@ -445,6 +457,14 @@ export interface FilesEvent {
   data?: string | null;
   encoding?: Encoding;
   entries?: FileEntry[] | null;
+  /**
+   * of the whole file that was read from
+   */
+  size?: number | null;
+  /**
+   * when the file that was read from was last changed
+   */
+  modified?: number | null;
   /**
    * comes back in the reply event
    */

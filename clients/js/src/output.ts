@@ -1,5 +1,8 @@
 /** A process's output: a ReadableStream of text that can be iterated everywhere, or read whole. */
 
+import type { CallOptions } from "./types.js";
+import { within } from "./waiting.js";
+
 type Piece = string | Uint8Array;
 
 export class OutputStream extends ReadableStream<string> {
@@ -48,18 +51,33 @@ export class OutputStream extends ReadableStream<string> {
     }
   }
 
-  /** Everything until the end, as text. */
-  async readAll(): Promise<string> {
-    const pieces: string[] = [];
-    for await (const piece of this) pieces.push(piece);
-    return pieces.join("");
+  /** Everything until the end, as text. Whoever gives up discards it; the process goes on. */
+  async readAll(options: CallOptions = {}): Promise<string> {
+    const reader = this.getReader();
+    const read = async () => {
+      const pieces: string[] = [];
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return pieces.join("");
+        pieces.push(value);
+      }
+    };
+    return this.#whole(read(), reader, options);
   }
 
   /** Everything until the end, as bytes: those of the process itself when it was run as binary. */
-  async readBytes(): Promise<Uint8Array> {
+  async readBytes(options: CallOptions = {}): Promise<Uint8Array> {
     const reader = this.getReader(); // nobody else reads meanwhile
+    return this.#whole(this.#pieces.all().then(joined), reader, options);
+  }
+
+  async #whole<T>(
+    reading: Promise<T>,
+    reader: ReadableStreamDefaultReader<string>,
+    options: CallOptions,
+  ): Promise<T> {
     try {
-      return joined(await this.#pieces.all());
+      return await within(reading, "the output", options, () => void reader.cancel());
     } finally {
       reader.releaseLock();
     }

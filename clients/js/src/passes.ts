@@ -14,6 +14,11 @@ export function remember(id: string, sandboxToken: string, token: string | undef
   passes.set(id, { sandboxToken, token });
 }
 
+/** The sandbox is no more. */
+export function forget(id: string): void {
+  passes.delete(id);
+}
+
 /** What lets somebody in who knows the id and perhaps the tokens. Throws BadInput. */
 export function passFor(
   id: string,

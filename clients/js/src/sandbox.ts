@@ -16,7 +16,7 @@ import type {
   StartedEvent,
 } from "./messages.js";
 import { SandboxEvent } from "./messages.js";
-import { passFor, remember } from "./passes.js";
+import { forget, passFor, remember } from "./passes.js";
 import { Pending } from "./pending.js";
 import type { SandboxProcess } from "./process.js";
 import { checkpointInfo, checkpointRequest, createRequest, executeRequest } from "./requests.js";
@@ -31,7 +31,7 @@ import {
   type ExecOptions,
   SandboxState,
 } from "./types.js";
-import { type Waiting, within } from "./waiting.js";
+import { Waiting, within } from "./waiting.js";
 
 export class Sandbox {
   /** Files inside it. */
@@ -47,6 +47,8 @@ export class Sandbox {
   #leaveRunning = false;
   #checkpoint: CheckpointEvent | undefined;
   #ended: HoldfastError | undefined;
+  /** While the connection is broken: settled when it is back, or will not come back. */
+  #back: Waiting<void> | undefined;
 
   private constructor(url: string, options: ConnectOptions, pass?: { id: string; token: string }) {
     this.#options = options;
@@ -117,6 +119,7 @@ export class Sandbox {
       options,
     );
     this.#check();
+    if (this.#back) await this.#comeBack("starting the process", options);
     if (options.background) return this.#execBeside(frame, options);
     if (this.execution !== undefined) {
       throw new Conflict("an execution is under way", {
@@ -152,6 +155,7 @@ export class Sandbox {
    */
   async checkpoint(options: CheckpointOptions = {}): Promise<CheckpointInfo> {
     this.#check();
+    if (this.#back) await this.#comeBack("the checkpoint", options);
     const waiting = this.#pending.step<CheckpointInfo>("checkpoint");
     this.#leaveRunning = options.leaveRunning ?? false;
     this.#checkpoint = undefined;
@@ -171,10 +175,13 @@ export class Sandbox {
   async fork(options: CallOptions & { count?: number } = {}): Promise<Sandbox[]> {
     const made = await this.#request<ForkEvent>("fork", { count: options.count ?? 1 }, options);
     const { url } = this.#connection;
+    // How long making this one might take says nothing about the copies.
+    const { signal, timeout } = options;
+    const each = { ...this.#options, signal, timeout };
     return Promise.all(
-      made.sandboxes.map((each) => {
-        remember(each.sandbox_id, each.sandbox_token, this.#options.token);
-        return Sandbox.attach(url, each.sandbox_id, each.sandbox_token, this.#options);
+      made.sandboxes.map(({ sandbox_id, sandbox_token }) => {
+        remember(sandbox_id, sandbox_token, this.#options.token);
+        return Sandbox.attach(url, sandbox_id, sandbox_token, each);
       }),
     );
   }
@@ -182,6 +189,7 @@ export class Sandbox {
   /** Keep the files under a name, from which new sandboxes can be made. */
   async snapshotFilesystem(name: string, options: CallOptions = {}): Promise<void> {
     this.#check();
+    if (this.#back) await this.#comeBack("the snapshot", options);
     const waiting = this.#pending.step<void>("snapshot");
     await this.#ask(waiting, { action: "snapshot_filesystem", name }, "the snapshot", options, () =>
       this.#pending.forget("snapshot"),
@@ -193,6 +201,7 @@ export class Sandbox {
   /** End the sandbox for good. */
   async kill(options: CallOptions = {}): Promise<void> {
     this.#check();
+    if (this.#back) await this.#comeBack("killing the sandbox", options);
     const waiting = this.#pending.step<void>("kill");
     await this.#ask(waiting, { action: "kill_sandbox" }, "killing the sandbox", options, () =>
       this.#pending.forget("kill"),
@@ -270,6 +279,7 @@ export class Sandbox {
           hint: "it may have been done or not; the sandbox itself goes on",
         }),
       );
+      this.#back ??= new Waiting();
       void this.#reconnect();
     } else if (this.#state === SandboxState.FAILED) {
       const said = reason ? `: ${reason}` : "";
@@ -285,6 +295,10 @@ export class Sandbox {
     const before = this.#state;
     const context = { leaveRunning: this.#leaveRunning, executing: this.execution !== undefined };
     this.#state = afterStatus(before, status, context);
+    if (this.#state === SandboxState.RUNNING || this.#state === SandboxState.EXECUTING) {
+      this.#back?.resolve();
+      this.#back = undefined;
+    }
     this.#options.onStatus?.(status, message);
     switch (status) {
       case SandboxEvent.SANDBOX_RUNNING:
@@ -342,6 +356,7 @@ export class Sandbox {
       checkpointed: "Sandbox.attach brings it back",
       deleted: "make a new one; a longer idleTimeout keeps one longer",
     };
+    if (this.#state !== SandboxState.CHECKPOINTED) forget(this.sandboxId);
     this.#end(new UsageError(`the sandbox is ${this.#state}`, { hint: hints[this.#state] }));
     this.#connection.close();
   }
@@ -375,6 +390,7 @@ export class Sandbox {
 
   async #request<T>(action: string, fields: object, options: CallOptions): Promise<T> {
     this.#check();
+    if (this.#back) await this.#comeBack(action, options);
     const { id, waiting } = this.#pending.request<T>();
     return this.#ask(waiting, { action, ...fields, request_id: id }, action, options, () =>
       this.#pending.drop(id),
@@ -416,12 +432,19 @@ export class Sandbox {
     );
   }
 
+  /** While the connection is broken: until it is back. Throws when it does not come back. */
+  async #comeBack(what: string, options: CallOptions): Promise<void> {
+    await within(this.#back?.promise ?? Promise.resolve(), what, options);
+    this.#check();
+  }
+
   #check(): void {
     if (this.#ended !== undefined) throw this.#ended;
   }
 
   #end(error: HoldfastError): void {
     this.#ended = error;
+    this.#back?.reject(error);
     this.#pending.end(error);
     this.#executions.end(error);
   }

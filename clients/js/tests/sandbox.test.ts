@@ -19,12 +19,16 @@ let server: ScriptedServer;
 let sandbox: Sandbox;
 const statuses: string[] = [];
 
+let making: AbortController;
+
 beforeEach(async () => {
+  making = new AbortController();
   server = new ScriptedServer();
   statuses.length = 0;
   const made = Sandbox.create("http://host:1", {
     token: "t",
     socket: server.factory,
+    signal: making.signal,
     onStatus: (name, message) => statuses.push(`${name}: ${message}`),
   });
   await settle();
@@ -195,6 +199,18 @@ describe("executing", () => {
     expect(await process.stdout.readAll()).toBe("");
   });
 
+  it("is not read for longer than somebody wants to wait", async () => {
+    const process = await running("bash", "x");
+    server.say({ event: "stdout", data: "some" });
+    await expect(process.stdout.readAll({ timeout: 10 })).rejects.toThrow(TimedOut);
+    const signal = AbortSignal.abort();
+    await expect(process.stderr.readBytes({ signal })).rejects.toThrow("abort");
+    expect(process.stdout.locked).toBe(false);
+    server.say({ event: "stdout", data: "more" }, { event: "exit", code: 0 }, "EXECUTION_DONE");
+    expect((await process.wait()).code).toBe(0);
+    expect(await process.stdout.readAll()).toBe("");
+  });
+
   it("gives a web stream", async () => {
     const process = await running("bash", "x");
     expect(process.stdout).toBeInstanceOf(ReadableStream);
@@ -295,6 +311,7 @@ describe("executing", () => {
 
 describe("verbs with answers", () => {
   it("forks", async () => {
+    making.abort(); // too late for this one, and nothing to its copies
     const forking = sandbox.fork({ count: 2 });
     expect(server.last).toMatchObject({ action: "fork", count: 2 });
     const pass = (id: string) => ({ sandbox_id: id, sandbox_token: `${id}-token` });
@@ -310,6 +327,19 @@ describe("verbs with answers", () => {
     const forks = await forking;
     expect(forks.map((each) => each.sandboxId)).toEqual(["f1", "f2"]);
     expect(forks.map((each) => each.state)).toEqual(["running", "running"]);
+  });
+
+  it("gives up on copies when the caller does", async () => {
+    const given = new AbortController();
+    const forking = sandbox.fork({ signal: given.signal });
+    server.say({
+      event: "fork",
+      sandboxes: [{ sandbox_id: "f1", sandbox_token: "x" }],
+      request_id: server.last.request_id,
+    });
+    await settle();
+    given.abort();
+    await expect(forking).rejects.toThrow("abort");
   });
 
   it("rolls back and snapshots", async () => {
@@ -352,6 +382,37 @@ describe("verbs with answers", () => {
     await expect(removing).rejects.toMatchObject({ kind: "not_found" });
     const making = sandbox.files.mkdir("/d", { timeout: 10 });
     await expect(making).rejects.toThrow(TimedOut);
+  });
+
+  it("notices a file that changes while it is read, and leaves no part of one behind", async () => {
+    const answer = async (more: object) => {
+      server.say({
+        event: "files",
+        verb: "x",
+        path: "/x",
+        ...pick(server.last, "request_id"),
+        ...more,
+      });
+      await settle();
+    };
+    const reading = expect(sandbox.files.read("/x")).rejects.toThrow(Conflict);
+    await answer({ data: "AQ==", encoding: "base64", size: 2, modified: 1 });
+    expect(server.last).toMatchObject({ verb: "read", offset: 1 });
+    await answer({ data: "AQ==", encoding: "base64", size: 2, modified: 2 });
+    await reading;
+
+    const writing = expect(sandbox.files.write("/x", new Uint8Array(5 << 20))).rejects.toThrow(
+      "no room",
+    );
+    const { path } = server.last;
+    expect(path).toMatch(/^\/x\.holdfast-part-/);
+    await answer({});
+    expect(server.last).toMatchObject({ verb: "write", path, offset: 4 << 20 });
+    server.say(error("no room", { kind: "bad_input", request_id: server.last.request_id }));
+    await settle();
+    expect(server.last).toMatchObject({ verb: "remove", path });
+    await answer({});
+    await writing;
   });
 });
 
@@ -424,7 +485,7 @@ describe("a broken connection", () => {
     server.say({ event: "stdout", data: "12", offset: 2 });
     server.hangUp();
     expect(sandbox.state).toBe("reconnecting");
-    await expect(sandbox.files.read("/x")).rejects.toThrow(ConnectionLost);
+    expect(() => process.writeToStdin("x")).toThrow(ConnectionLost);
     await vi.advanceTimersByTimeAsync(200);
     expect(server.socket.url).toBe("ws://host:1/attach/sb1");
     expect(server.frames).toEqual([{ action: "reconnect", offset: 2 }]);
@@ -437,6 +498,31 @@ describe("a broken connection", () => {
     await vi.advanceTimersByTimeAsync(200);
     expect(server.socket.options.headers.cookie).toBe("node=a");
     expect(server.frames).toEqual([{ action: "reconnect" }]);
+  });
+
+  it("holds back what is asked for meanwhile until it is back", async () => {
+    server.hangUp();
+    const making = sandbox.files.mkdir("/d");
+    const impatient = expect(sandbox.files.mkdir("/e", { timeout: 10 })).rejects.toThrow(TimedOut);
+    await vi.advanceTimersByTimeAsync(200);
+    await impatient;
+    server.say("IN_USE");
+    server.hangUp(1011); // the server thinks that we are still there: once more
+    await vi.advanceTimersByTimeAsync(500);
+    expect(server.frames).toEqual([{ action: "reconnect" }]);
+    server.say("RUNNING");
+    await settle();
+    expect(server.last).toMatchObject({ action: "files", verb: "mkdir", path: "/d" });
+    server.say({ event: "files", verb: "mkdir", path: "/d", ...pick(server.last, "request_id") });
+    await making;
+  });
+
+  it("leaves nobody waiting when it does not come back", async () => {
+    server.refuses = true;
+    server.hangUp();
+    const making = expect(sandbox.files.mkdir("/d")).rejects.toThrow("could not be made again");
+    await vi.advanceTimersByTimeAsync(100_000);
+    await making;
   });
 
   it("goes on with processes beside, and ends those that the server knows no more", async () => {

@@ -54,6 +54,8 @@ class Conversation:
         self._begun: asyncio.Future[None] | None = None
         self._work = asyncio.Lock()
         self._armed = False
+        self._whole = asyncio.Event()  # not set while a broken connection is looked for
+        self._whole.set()
         self.reconnects = True
         self.sandbox_id = ""
         self.sandbox_token = ""
@@ -83,6 +85,7 @@ class Conversation:
 
     async def begin(self, message: Mapping[str, object], binary: bool) -> Process:
         """Begin a process: the execution, or one beside it while there is one."""
+        await self._connected()
         if self.foreground is not None:
             identity = uuid.uuid4().hex
             process = self.beside[identity] = Process(self, identity, binary)
@@ -107,14 +110,26 @@ class Conversation:
 
     # -- asking and being told
 
+    async def _connected(self) -> None:
+        """Waits while the connection is broken. Raises Conflict when it is over."""
+        self.check_running()
+        await self._whole.wait()
+        self.check_running()
+
     async def send(self, message: Mapping[str, object]) -> None:
         self.check_running()
-        if self.link is None:
+        if (link := self.link) is None:
             raise Unreachable("there is no connection")
-        await self.link.send(message)
+        try:
+            await link.send(message)
+        except Unreachable:
+            if link is self.link:
+                self._whole.clear()  # the reader will see it, too, and settle this
+            raise
 
     async def ask(self, message: Mapping[str, object]) -> dict[str, Any]:
         """Send a request and wait for the event that answers it. Raises what the server says."""
+        await self._connected()
         identity = uuid.uuid4().hex
         waiting = self._replies[identity] = asyncio.get_running_loop().create_future()
         try:
@@ -127,7 +142,7 @@ class Conversation:
 
     async def do(self, request: Mapping[str, object], step: Status) -> None:
         async with self._work:
-            self.check_running()
+            await self._connected()
             waiting = asyncio.ensure_future(self.reach(step))
             await asyncio.sleep(0)
             try:
@@ -166,6 +181,13 @@ class Conversation:
         """After the connection broke: whether there is a new one."""
         if not self._armed or not self.reconnects or self.state != "running":
             return False
+        self._whole.clear()
+        self._interrupt(
+            Unreachable(
+                "the connection broke before the answer came",
+                hint="it may have been done or not; the sandbox itself goes on",
+            )
+        )
         for seconds in pauses(RECONNECT_SECONDS):
             await pause(seconds)
             try:
@@ -183,6 +205,7 @@ class Conversation:
             await self._hear(first)
             if self._is_armed():
                 await self._go_on(self.link)
+                self._whole.set()
                 return True
             return False
         return False
@@ -299,13 +322,18 @@ class Conversation:
         """Nothing more will be heard: tell everybody who waits."""
         if self.state == "running":
             self.state = "lost"
+        self._whole.set()
+        self._interrupt(error)
+        for process in [*self.beside.values(), *([self.foreground] if self.foreground else [])]:
+            process.end(Exit(reason=str(error)))
+        self.beside.clear()
+        self.foreground = None
+
+    def _interrupt(self, error: HoldfastError) -> None:
+        """What was asked for will not be answered."""
         self._fail(error)
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(error)
         if self._begun is not None and not self._begun.done():
             self._begun.set_exception(error)
-        for process in [*self.beside.values(), *([self.foreground] if self.foreground else [])]:
-            process.end(Exit(reason=str(error)))
-        self.beside.clear()
-        self.foreground = None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.model.errors import Conflict, HoldfastError
+
+PIECE = 4 << 20  # bytes in one frame, which may be twice as long
 Ask = Callable[[Mapping[str, object]], Awaitable[dict[str, Any]]]
 
 
@@ -28,18 +32,38 @@ class Files:
         self._ask = ask
 
     async def read(self, path: str) -> bytes:
-        """A whole file. Raises NotFound or BadInput."""
-        told = await self._do("read", path, encoding="base64")
-        return base64.b64decode(told.get("data") or "")
+        """A whole file. Raises NotFound or BadInput, and Conflict when it changes meanwhile."""
+        told = await self._piece(path, 0)
+        data = bytearray(base64.b64decode(told.get("data") or ""))
+        whole = told.get("size") or len(data)  # a server without pieces sends all at once
+        while len(data) < whole:
+            next_ = await self._piece(path, len(data))
+            piece = base64.b64decode(next_.get("data") or "")
+            if not piece or any(next_.get(each) != told.get(each) for each in ("size", "modified")):
+                raise Conflict(f"{path} changed while it was read", hint="read it again")
+            data += piece
+        return bytes(data)
 
     async def read_text(self, path: str) -> str:
         return (await self.read(path)).decode()
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file, as a whole or not at all; missing folders are made."""
-        content = data.encode() if isinstance(data, str) else data
-        encoded = base64.b64encode(content).decode("ascii")
-        await self._do("write", path, data=encoded, encoding="base64")
+        content = memoryview(data.encode() if isinstance(data, str) else data)
+        if len(content) <= PIECE:
+            await self._put(path, content)
+            return
+        part = f"{path}.holdfast-part-{secrets.token_hex(8)}"
+        try:
+            for offset in range(0, len(content), PIECE):
+                await self._put(part, content[offset : offset + PIECE], offset=offset)
+            await self.rename(part, path)
+        except HoldfastError as error:
+            try:
+                await self.remove(part)
+            except HoldfastError:
+                error.add_note(f"{part} may be left over")
+            raise
 
     async def list(self, path: str = "/root") -> list[FileInfo]:
         told = await self._do("list", path)
@@ -51,6 +75,17 @@ class Files:
 
     async def make_folder(self, path: str) -> None:
         await self._do("mkdir", path)
+
+    async def _piece(self, path: str, offset: int) -> dict[str, Any]:
+        return await self._do("read", path, encoding="base64", offset=offset, size=PIECE)
+
+    async def _put(self, path: str, data: memoryview, **more: object) -> None:
+        encoded = base64.b64encode(data).decode("ascii")
+        await self._do("write", path, data=encoded, encoding="base64", **more)
+
+    async def rename(self, path: str, to: str) -> None:
+        """Give a file or folder another path, in one step; a file that was there is replaced."""
+        await self._do("rename", path, to=to)
 
     async def _do(self, verb: str, path: str, **more: object) -> dict[str, Any]:
         return await self._ask({"action": "files", "verb": verb, "path": path, **more})

@@ -138,10 +138,13 @@ class FilesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Look at or change files inside."""
 
     action: Literal["files"]
-    verb: Literal["read", "write", "list", "remove", "mkdir"]
+    verb: Literal["read", "write", "list", "remove", "mkdir", "rename"]
     path: Annotated[str, Meta(max_length=4096)]
     data: str | None = None
     encoding: Encoding = "text"
+    offset: Annotated[int, Meta(ge=0)] | None = None
+    size: Annotated[int, Meta(ge=0)] | None = None
+    to: Annotated[str, Meta(max_length=4096)] | None = None
     request_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
@@ -304,4 +307,6 @@ class FilesEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: str | None = None
     encoding: Encoding = "text"
     entries: tuple[FileEntry, ...] | None = None
+    size: int | None = None
+    modified: float | None = None
     request_id: Annotated[str, Meta(max_length=200)] | None = None

@@ -32,11 +32,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A program to be started, or a file verb (`call`)."""
+    """A program to be started, or a file verb (`call`, with its own fields)."""
 
     argv: Sequence[str] = ()
-    call: str | None = None
-    path: str = ""
+    call: Mapping[str, object] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str = "/root"
     size: tuple[int, int] | None = None  # rows and columns of a terminal
@@ -168,7 +167,7 @@ class AgentLine:
             "window": WINDOW,
         }
         if what.call is not None:
-            order.update(call=what.call, path=what.path)
+            order.update(what.call)
         else:
             order.update(argv=list(what.argv))
         if what.size is not None:

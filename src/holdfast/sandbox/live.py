@@ -10,24 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
-from holdfast.model.errors import BadInput, CaptureFailed, Conflict, HoldfastError, NotFound
+from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError, NotFound
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import (
     CreateRequest,
     ExecuteRequest,
-    FileEntry,
 )
 from holdfast.sandbox import languages, upper
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.execution import Execution
-from holdfast.sandbox.line import Start
+from holdfast.sandbox.files import Files
 from holdfast.store.leases import Lease
 
 MOST_BESIDE = 32  # processes of a client at once
-MOST_FILE_BYTES = 64 << 20
 DELIVERY_SECONDS = 2.0
 SESSION_SECONDS = 120.0  # for a session inside to be written down
 
@@ -118,7 +114,7 @@ class LiveSandbox:
             raise Conflict(f"more than {MOST_BESIDE} processes at once")
         planned = languages.plan(request, self.body.build.root, self.limits, secrets.token_hex(8))
         if planned.script is not None:
-            await self.write_file(*planned.script)
+            await self.files.write(*planned.script)
         process = await self.body.line.start(planned.start)
         self.session = self.session or request.session
         execution = Execution(process, request.encoding, request.process_id, request.session)
@@ -174,55 +170,9 @@ class LiveSandbox:
         loop = asyncio.get_running_loop()
         execution.timer = loop.call_later(self.limits.seconds, over)
 
-    # -- files
-
-    async def write_file(self, path: str, data: bytes) -> None:
-        await self._file("write", path, data)
-
-    async def read_file(self, path: str) -> bytes:
-        return await self._file("read", path)
-
-    async def list_files(self, path: str) -> tuple[FileEntry, ...]:
-        lines = (await self._file("list", path)).splitlines()
-        try:
-            return tuple(msgspec.json.decode(line, type=FileEntry) for line in lines)
-        except msgspec.MsgspecError as error:
-            raise BadInput(f"the folder cannot be listed: {error}") from None
-
-    async def change_file(self, verb: str, path: str) -> None:
-        await self._file(verb, path)
-
-    async def _file(self, verb: str, path: str, data: bytes = b"") -> bytes:
-        if "\0" in path or not path:
-            raise BadInput(f"not a path: {path!r}")
-        order = Start(call=verb, path=path, cwd=languages.HOME, stdin=verb == "write")
-        process = await self.body.line.start(order)
-        process.follower = True
-        if verb == "write":
-            await process.write(data)
-            process.end_input()
-        held: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        seen = 0
-        while True:
-            ended = process.exit is not None
-            for piece in process.replay.after(seen):
-                held[piece.stream] += piece.data
-                seen = piece.offset
-            if len(held["stdout"]) > MOST_FILE_BYTES:
-                process.kill()
-                raise BadInput(
-                    f"{path} has more than {MOST_FILE_BYTES} bytes",
-                    hint="read it with an execution, e.g. `cat`",
-                )
-            if ended:
-                break
-            process.consumed()
-            await process.changed()
-        if process.exit is None or process.exit.code != 0:
-            number, _, why = held["stderr"].decode("utf-8", "replace").partition(" ")
-            missing = number in ("2", "20")
-            raise (NotFound if missing else BadInput)(why or "the file could not be reached")
-        return bytes(held["stdout"])
+    @property
+    def files(self) -> Files:
+        return Files(self.body.line)
 
     # -- freezing
 

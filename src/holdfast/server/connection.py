@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import logging
 from collections.abc import Mapping
@@ -12,13 +10,12 @@ from collections.abc import Mapping
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from holdfast.model.errors import BadInput, Conflict, HoldfastError, NotFound, Unsupported
+from holdfast.model.errors import Conflict, HoldfastError, NotFound, Unsupported
 from holdfast.protocol.sandbox_flow import Conversation, Fact, Phase, encode, error_event
 from holdfast.protocol.sandbox_messages import (
     CheckpointEvent,
     CheckpointRequest,
     ExecuteRequest,
-    FilesEvent,
     FilesRequest,
     ForkEvent,
     ForkRequest,
@@ -40,6 +37,7 @@ from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.freezing import Captured
 from holdfast.sandbox.live import LiveSandbox
+from holdfast.server.files import data_of, do_to_files
 
 log = logging.getLogger("holdfast.server")
 # A client that comes back says `reconnect` at once; one that is new here never does.
@@ -198,7 +196,7 @@ class Connection:
             case RollbackRequest():
                 await self._rollback(sandbox, request)
             case FilesRequest():
-                await self.say(await files(sandbox, request))
+                await self.say(await do_to_files(sandbox.files, request))
 
     # -- executions
 
@@ -426,46 +424,6 @@ class _Input:
             await self._execution.process.write(data)
             self._held -= len(data)
         self._execution.process.end_input()
-
-
-def data_of(text: str, encoding: str) -> bytes:
-    """The bytes that a client means. Raises BadInput."""
-    if encoding == "base64":
-        try:
-            return base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise BadInput("the data is not base64") from None
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise BadInput("the data holds half a character") from None
-
-
-async def files(sandbox: LiveSandbox, request: FilesRequest) -> FilesEvent:
-    """Do one thing to the files of a sandbox. Raises HoldfastError."""
-    data = entries = None
-    match request.verb:
-        case "read":
-            content = await sandbox.read_file(request.path)
-            if request.encoding == "base64":
-                data = base64.b64encode(content).decode("ascii")
-            else:
-                data = content.decode("utf-8", "replace")
-        case "write":
-            await sandbox.write_file(request.path, data_of(request.data or "", request.encoding))
-        case "list":
-            entries = await sandbox.list_files(request.path)
-        case verb:
-            await sandbox.change_file(verb, request.path)
-    return FilesEvent(
-        event="files",
-        verb=request.verb,
-        path=request.path,
-        data=data,
-        encoding=request.encoding,
-        entries=entries,
-        request_id=request.request_id,
-    )
 
 
 def checkpoint_event(captured: Captured, request_id: str | None) -> CheckpointEvent:

@@ -150,6 +150,8 @@ SCHEMAS: dict[str, Schema] = {
         path=_TEXT,
         data=_maybe(_TEXT),
         encoding={"enum": ["text", "base64"]},
+        size=_maybe(_COUNT),
+        modified=_maybe({"type": "number"}),
         entries=_maybe(
             _list(
                 _object(

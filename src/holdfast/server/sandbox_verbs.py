@@ -22,11 +22,12 @@ from holdfast.sandbox import owning
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server import shapes
-from holdfast.server.connection import files
+from holdfast.server.files import do_to_files
 from holdfast.server.verbs import MAX_BODY, Nothing, Text, read_body
 
 ONE = "/v1/sandboxes/{id}"
 Shape = dict[str, object]
+_ANSWERED = ("verb", "path", "data", "entries", "size", "modified")
 Act = Callable[[Fleet, LiveSandbox, Struct], Awaitable[Shape]]
 
 
@@ -57,10 +58,13 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
 class FileWork(Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to do to a sandbox's files, as its user."""
 
-    verb: Literal["read", "write", "list", "remove", "mkdir"]
+    verb: Literal["read", "write", "list", "remove", "mkdir", "rename"]
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
     data: str | None = None
     encoding: Literal["text", "base64"] = "text"
+    offset: Annotated[int, Meta(ge=0)] | None = None
+    size: Annotated[int, Meta(ge=0)] | None = None
+    to: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
 
 
 def described(sandbox: LiveSandbox, engine: str) -> Shape:
@@ -125,14 +129,10 @@ async def _snapshot(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
 
 async def _files(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
     assert isinstance(body, FileWork)
-    asked = FilesRequest(
-        action="files", verb=body.verb, path=body.path, data=body.data, encoding=body.encoding
-    )
+    asked = FilesRequest(action="files", **msgspec.structs.asdict(body))
     sandbox.touch()
-    told: Shape = msgspec.to_builtins(await files(sandbox, asked))
-    return {name: told.get(name) for name in ("verb", "path", "data", "entries")} | {
-        "encoding": body.encoding
-    }
+    told: Shape = msgspec.to_builtins(await do_to_files(sandbox.files, asked))
+    return {name: told.get(name) for name in _ANSWERED} | {"encoding": body.encoding}
 
 
 def _check_enabled(sandbox: LiveSandbox) -> None:

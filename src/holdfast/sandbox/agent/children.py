@@ -159,7 +159,7 @@ def become(order: Order, ends: tuple[int, int, int], trouble: int, terminal: boo
         os.chdir(where)
         if "call" in order:
             os.close(trouble)
-            file_verb(order["call"], order["path"])
+            file_verb(order)
         where = order["argv"][0]
         os.set_inheritable(trouble, False)
         os.umask(0o022)

@@ -6,23 +6,31 @@ import errno
 import json
 import os
 import stat
-from typing import NoReturn
+from typing import Any, BinaryIO, NoReturn
+
+BLOCK = 1 << 20
 
 
-def file_verb(verb: str, path: str) -> NoReturn:
+def file_verb(order: dict[str, Any]) -> NoReturn:
     """Do one thing to a file, with the standard streams as its data."""
+    verb, path, offset = order["call"], order["path"], order.get("offset")
     try:
         if verb == "read":
             with open(path, "rb", opener=regular) as file:
-                while block := file.read(1 << 20):
-                    write_all(block)
+                if offset is None:
+                    while block := file.read(BLOCK):
+                        write_all(block)
+                else:
+                    read_piece(file, offset, order["size"])
         elif verb == "write":
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            part = f"{path}.holdfast-part-{os.getpid()}"
-            with open(part, "wb") as file:
-                while block := os.read(0, 1 << 20):
-                    file.write(block)
-            os.rename(part, path)
+            if offset is None:
+                replace(path)
+            else:
+                add(path, offset)
+        elif verb == "rename":
+            os.makedirs(os.path.dirname(order["to"]) or ".", exist_ok=True)
+            os.rename(path, order["to"])
         elif verb == "list":
             for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
                 write_all(json.dumps(described(entry)).encode() + b"\n")
@@ -34,6 +42,38 @@ def file_verb(verb: str, path: str) -> NoReturn:
         os.write(2, f"{error.errno} {error.strerror}: {path}".encode())
         os._exit(1)
     os._exit(0)
+
+
+def read_piece(file: BinaryIO, offset: int, size: int) -> None:
+    """A line about the whole file, then what was asked for."""
+    status = os.fstat(file.fileno())
+    told = {"size": status.st_size, "modified": status.st_mtime}
+    write_all(json.dumps(told).encode() + b"\n")
+    file.seek(offset)
+    while size > 0 and (block := file.read(min(size, BLOCK))):
+        write_all(block)
+        size -= len(block)
+
+
+def replace(path: str) -> None:
+    part = f"{path}.holdfast-part-{os.getpid()}"
+    with open(part, "wb") as file:
+        while block := os.read(0, BLOCK):
+            file.write(block)
+    os.rename(part, path)
+
+
+def add(path: str, offset: int) -> None:
+    """Go on writing a file. A piece that comes twice, or too early, is noticed by the size."""
+    begin = os.O_CREAT | os.O_TRUNC if offset == 0 else 0
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | begin, 0o644)
+    with open(fd, "wb") as file:
+        size = os.fstat(fd).st_size
+        if size != offset:
+            raise OSError(errno.EINVAL, f"the file has {size} bytes, not {offset}")
+        file.seek(offset)
+        while block := os.read(0, BLOCK):
+            file.write(block)
 
 
 def regular(path: str, flags: int) -> int:
