@@ -18,7 +18,8 @@ import pytest
 
 from holdfast.oci.finalizing import Candidate, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
-from holdfast.testing.containerd import TRAMPOLINE, Node, eventually
+from holdfast.oci.trampoline import Trampoline, bake
+from holdfast.testing.containerd import Node, eventually
 
 pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
 
@@ -161,7 +162,8 @@ def test_what_nobody_can_mean_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_unit_is_placed_and_taken_away(tmp_path: Path) -> None:
-    plan = plan_install(tmp_path, ["podman"], TRAMPOLINE.read_text(), "/usr/sbin/runc", watch=True)
+    trampoline = Trampoline(bake(sys.executable, "/usr/sbin/runc"))
+    plan = plan_install(tmp_path, ["podman"], trampoline, watch=True)
     carry_out(plan)
     assert "systemctl enable --now holdfast-watch" in plan.notes
     unit = configparser.ConfigParser(strict=False)

@@ -13,8 +13,16 @@ import pytest
 
 from holdfast.cli.main import main
 from holdfast.model.errors import BadInput, NotFound, Unsupported
-from holdfast.oci.installation import ENGINES, carry_out, plan_install, plan_uninstall, present
-from holdfast.testing.containerd import TRAMPOLINE
+from holdfast.oci.installation import (
+    PROGRAM,
+    SCRIPT,
+    carry_out,
+    plan_install,
+    plan_uninstall,
+    present,
+)
+from holdfast.oci.registration import ENGINES
+from holdfast.oci.trampoline import Trampoline, bake, compile_quick
 
 CONTAINERD = """\
 version = 2
@@ -23,6 +31,7 @@ version = 2
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2\"
 """
+SCRIPT_ONLY = Trampoline(bake(sys.executable, "/usr/sbin/runc"))
 DOCKER = '{"log-level":"warn",\n  "runtimes": {"kata": {"path": "/usr/bin/kata"}}}'
 
 
@@ -43,12 +52,12 @@ def everything(root: Path) -> dict[str, tuple[bytes, int]]:
         str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mode)
         for path in root.rglob("*")
         if path.is_file()
-    }
+    } | {f"{path.relative_to(root)}/": (b"", 0) for path in root.rglob("*") if path.is_dir()}
 
 
 def install(root: Path, *engines: str) -> None:
     chosen = [name for name in ENGINES if name in (engines or ENGINES)]
-    carry_out(plan_install(root, chosen, TRAMPOLINE.read_text(), "/usr/sbin/runc"))
+    carry_out(plan_install(root, chosen, SCRIPT_ONLY))
 
 
 def test_install_and_uninstall(root: Path) -> None:
@@ -103,7 +112,7 @@ def test_what_somebody_edited_since_stays(root: Path) -> None:
 
 def test_where_there_was_no_configuration(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        plan_install(tmp_path, [], TRAMPOLINE.read_text(), "/usr/sbin/runc")
+        plan_install(tmp_path, [], SCRIPT_ONLY)
     install(tmp_path, "containerd")
     assert tomllib.loads((tmp_path / "etc/containerd/config.toml").read_text())["version"] == 2
     carry_out(plan_uninstall(tmp_path))
@@ -166,17 +175,34 @@ def test_containerd_itself_reads_it(root: Path) -> None:
     assert runtimes["runtimes"]["holdfast"]["options"]["BinaryName"].endswith("holdfast-runc")
 
 
-def test_the_installed_trampoline_needs_no_environment(root: Path, tmp_path: Path) -> None:
+def test_the_installed_trampoline_needs_no_environment(root: Path) -> None:
     runc = subprocess.run(["which", "runc"], capture_output=True, text=True, check=True).stdout
-    plan = plan_install(root, ["podman"], TRAMPOLINE.read_text(), runc.strip())
-    carry_out(plan)
-    program = root / "usr/local/bin/holdfast-runc"
-    done = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, env={}, check=True
-    )
-    assert done.stdout.startswith("runc version")
+    before = everything(root)
+    quick = compile_quick(runc.strip(), f"/{SCRIPT}", os.environ)
+    assert quick is not None, "there is no C compiler"
+    for made in (None, quick):
+        trampoline = Trampoline(bake(sys.executable, runc.strip()), made)
+        carry_out(plan_install(root, ["podman"], trampoline))
+        assert (root / PROGRAM).read_bytes().startswith(b"#!" if made is None else b"\x7fELF")
+        assert (root / SCRIPT).exists() is (made is not None)
+        done = subprocess.run(
+            [root / PROGRAM, "--version"], capture_output=True, text=True, env={}, check=True
+        )
+        assert done.stdout.startswith("runc version")
+    carry_out(plan_uninstall(root))
+    assert everything(root) == before
     with pytest.raises(BadInput):  # a path that a shell would read as something else
-        plan_install(root, ["podman"], TRAMPOLINE.read_text(), "/srv/a b/runc")
+        bake(sys.executable, "/srv/a b/runc")
+
+
+def test_without_a_compiler_there_is_only_the_script(tmp_path: Path) -> None:
+    assert compile_quick("/usr/sbin/runc", "/x", {"PATH": str(tmp_path)}) is None
+    (tmp_path / "cc").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "cc").chmod(0o755)
+    assert compile_quick("/usr/sbin/runc", "/x", {"PATH": str(tmp_path)}) is None
+    foreign = '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; echo foreign > "$2"\n'
+    (tmp_path / "cc").write_text(foreign)
+    assert compile_quick("/usr/sbin/runc", "/x", {"PATH": f"{tmp_path}:/usr/bin:/bin"}) is None
 
 
 def test_on_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

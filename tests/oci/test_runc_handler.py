@@ -67,44 +67,6 @@ def test_a_container_of_the_same_name_begins_anew(environ: dict[str, str]) -> No
     assert again.record == state.record
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--root /r/ns pause tc",
-        "--root /r/ns/ pause tc",
-        "--root=/r/ns pause tc",
-        "-root /r/ns pause tc",
-        "--root /r//ns pause tc",
-        "--root /r/./ns pause tc",
-        "--root /r/other/../ns pause tc",
-        "--log-format json --root /r/ns --log start pause -- tc",
-        "--systemd-cgroup --debug=true --root=/r/ns/ resume tc",
-    ],
-)
-def test_the_trampoline_finds_the_container(environ: dict[str, str], line: str) -> None:
-    """Only Holdfast takes pausing a container that runc does not know for done."""
-    waiting(environ)
-    full = {**os.environ, **environ, "HOLDFAST_PYTHON": sys.executable}
-    assert subprocess.run([TRAMPOLINE, *line.split()], env=full, check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--root /r/ns pause other",
-        "--root /r/ns2 pause tc",
-        "--root /r pause ns/tc",
-        "pause tc",
-        "--root /r/ns start --unknown tc",
-    ],
-)
-def test_the_trampoline_takes_no_other_container_for_it(environ: dict[str, str], line: str) -> None:
-    waiting(environ)
-    full = {**os.environ, **environ, "HOLDFAST_PYTHON": sys.executable}
-    done = subprocess.run([TRAMPOLINE, *line.split()], env=full, capture_output=True, check=False)
-    assert done.returncode != 0
-
-
 def test_where_no_state_can_be_written_runc_goes_on(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -8,39 +8,30 @@ uninstalling gives back the same bytes, or takes out only our lines where somebo
 from __future__ import annotations
 
 import base64
-import json
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from holdfast.model.errors import BadInput, NotFound, Unsupported, from_os_error
+from holdfast.model.errors import BadInput, NotFound, from_os_error
+from holdfast.oci.registration import ENGINES, FILES, EngineName, register, without_us
+from holdfast.oci.trampoline import Trampoline
 
-EngineName = Literal["containerd", "docker", "podman"]
-ENGINES: tuple[EngineName, ...] = ("containerd", "docker", "podman")
-RUNTIME = "holdfast"
 PROGRAM = "usr/local/bin/holdfast-runc"
+SCRIPT = "usr/local/libexec/holdfast-runc"  # where the program is a quick way past it
 POLICY = "etc/holdfast/policy.toml"
 RECORD = "etc/holdfast/installed.json"
 UNIT = "etc/systemd/system/holdfast-watch.service"
-_FILES: dict[EngineName, str] = {
-    "containerd": "etc/containerd/config.toml",
-    "docker": "etc/docker/daemon.json",
-    "podman": "etc/containers/containers.conf.d/holdfast.conf",
-}
 _RESTART: dict[EngineName, str] = {
     "containerd": "systemctl restart containerd",
     "docker": "systemctl restart docker",
     "podman": "",
 }
-_BEGIN, _END = "# >>> holdfast", "# <<< holdfast"
-_PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _UNIT_TEXT = """\
 [Unit]
 Description=Saves containers before this machine goes away (Holdfast)
@@ -93,6 +84,7 @@ class Plan:
     changes: tuple[Change, ...]
     engines: tuple[EngineName, ...]
     notes: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()  # that go, unless somebody else put something there
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +100,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
     engines: tuple[EngineName, ...]
     files: tuple[Kept, ...]
+    folders: tuple[str, ...] = ()  # that were not there before
 
 
 def present(root: Path) -> tuple[EngineName, ...]:
@@ -117,7 +110,7 @@ def present(root: Path) -> tuple[EngineName, ...]:
     return tuple(
         name
         for name in ENGINES
-        if (root / _FILES[name]).exists()
+        if (root / FILES[name]).exists()
         or any((root / place / programs[name]).exists() for place in places)
     )
 
@@ -125,8 +118,7 @@ def present(root: Path) -> tuple[EngineName, ...]:
 def plan_install(
     root: Path,
     engines: Sequence[EngineName],
-    trampoline: str,
-    runc: str,
+    trampoline: Trampoline,
     *,
     watch: bool = False,
 ) -> Plan:
@@ -138,26 +130,25 @@ def plan_install(
         )
     program = "/" + PROGRAM
     changes = [
-        _change(root / PROGRAM, lambda _: _bake(trampoline, sys.executable, runc), mode=0o755),
+        *_programs(root, trampoline),
         _change(root / POLICY, lambda text: _POLICY_TEXT if text is None else text),
     ]
     changes += [
-        _change(root / _FILES[engine], partial(_register, engine, program)) for engine in engines
+        _change(root / FILES[engine], partial(register, engine, program)) for engine in engines
     ]
     if watch:
         changes.append(_change(root / UNIT, lambda _: _UNIT_TEXT.format(python=sys.executable)))
     known = _read_record(root)
+    folders = {*(known.folders if known else ()), *_missing_folders(root, changes)}
     kept = {each.path: each for each in known.files} if known else {}
     for each in changes:
         name = str(each.path.relative_to(root))
         before = kept[name].before if name in kept else _pack(each.before)
         kept[name] = Kept(path=name, before=before, after=_pack(each.after) or "")
     both = tuple(n for n in ENGINES if n in engines or (known and n in known.engines))
-    record = msgspec.json.format(
-        msgspec.json.encode(Installed(engines=both, files=tuple(kept.values()))), indent=1
-    )
-    old = _read(root / RECORD)
-    changes.append(Change(root / RECORD, old, record, mode=0o600))
+    record = Installed(engines=both, files=tuple(kept.values()), folders=tuple(sorted(folders)))
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    changes.append(Change(root / RECORD, _read(root / RECORD), data, mode=0o600))
     restarts = [_RESTART[name] for name in engines if _RESTART[name]]
     if watch:
         restarts += ["systemctl daemon-reload", "systemctl enable --now holdfast-watch"]
@@ -177,8 +168,10 @@ def plan_uninstall(root: Path) -> Plan:
         now = _read(path)
         if now == _unpack(each.after):
             after = _unpack(each.before)
+        elif each.path in (PROGRAM, SCRIPT, UNIT):
+            after = _unpack(each.before)  # it is ours whatever it says now
         else:
-            after, note = _without_us(each.path, now)
+            after, note = without_us(each.path, now)
             if note:
                 notes.append(note)
         changes.append(Change(path, now, after, mode=path.stat().st_mode & 0o777 if now else 0o644))
@@ -186,7 +179,8 @@ def plan_uninstall(root: Path) -> Plan:
     restarts = [_RESTART[name] for name in known.engines if _RESTART[name]]
     if any(each.path == UNIT for each in known.files):
         restarts = ["systemctl disable --now holdfast-watch", *restarts]
-    return Plan(tuple(changes), known.engines, (*notes, *restarts))
+    empty = tuple(root / each for each in reversed(known.folders))
+    return Plan(tuple(changes), known.engines, (*notes, *restarts), empty)
 
 
 def carry_out(plan: Plan) -> None:
@@ -205,126 +199,26 @@ def carry_out(plan: Plan) -> None:
             draft.rename(change.path)
         except OSError as error:
             raise from_os_error(error, "changing the node's configuration") from error
+    for folder in plan.folders:
+        with suppress(OSError):  # it is gone, or not ours alone any more
+            folder.rmdir()
 
 
-# -- what each engine wants to read
-
-
-def _register(name: EngineName, program: str, text: str | None) -> str:
-    match name:
-        case "containerd":
-            return _register_containerd(text, program)
-        case "docker":
-            return _register_docker(text, program)
-        case "podman":
-            return f'[engine.runtimes]\n{RUNTIME} = ["{program}"]\n'
-
-
-def _register_containerd(text: str | None, program: str) -> str:
-    """A block of our own at the end of the file. Not an import: some versions of containerd let
-    an imported file replace the whole section that it adds to."""
-    base = _cut_block(text) if text is not None else "version = 2\n"
-    settings = _toml(base)
-    version = settings.get("version", 1)
-    plugin = _PLUGINS.get(version) if isinstance(version, int) else None
-    if plugin is None:
-        raise Unsupported(
-            f"containerd's configuration has version {version}",
-            hint="`containerd config migrate` makes a newer one",
-        )
-    table = f'plugins."{plugin}".containerd.runtimes.{RUNTIME}'
-    block = [
-        f"{_BEGIN}: written by `holdfast container install`",
-        f"[{table}]",
-        '  runtime_type = "io.containerd.runc.v2"',
-        '  pod_annotations = ["holdfast.*"]',
-        '  container_annotations = ["holdfast.*"]',
-        f"  [{table}.options]",
-        f'    BinaryName = "{program}"',
-        # Pods under both runtimes are in the same tree of cgroups, so both need the same driver.
-        *(["    SystemdCgroup = true"] if _systemd_cgroup(settings, plugin) else []),
-        _END,
+def _programs(root: Path, trampoline: Trampoline) -> list[Change]:
+    script = trampoline.script.encode()
+    if trampoline.quick is None:
+        return [Change(root / PROGRAM, _read(root / PROGRAM), script, 0o755)]
+    return [
+        Change(root / SCRIPT, _read(root / SCRIPT), script, 0o755),
+        Change(root / PROGRAM, _read(root / PROGRAM), trampoline.quick, 0o755),
     ]
-    separator = "" if base.endswith("\n") or not base else "\n"
-    changed = f"{base}{separator}" + "\n".join(block) + "\n"
-    _toml(changed)  # a runtime that somebody else called so, or runtimes in one line
-    return changed
 
 
-def _systemd_cgroup(settings: object, plugin: str) -> bool:
-    """Whether containers under plain runc are put into cgroups by systemd."""
-    at = settings
-    for name in ("plugins", plugin, "containerd", "runtimes", "runc", "options", "SystemdCgroup"):
-        at = at.get(name) if isinstance(at, dict) else None
-    return at is True
-
-
-def _register_docker(text: str | None, program: str) -> str:
-    try:
-        settings = json.loads(text) if text and text.strip() else {}
-    except ValueError as error:
-        raise BadInput(f"docker's daemon.json is not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise BadInput("docker's daemon.json is not an object")
-    runtimes = {**settings.get("runtimes", {}), RUNTIME: {"path": program}}
-    return json.dumps({**settings, "runtimes": runtimes}, indent=4) + "\n"
-
-
-def _without_us(path: str, now: bytes | None) -> tuple[bytes | None, str]:
-    """A file that somebody changed after us, without what is ours in it, and a word about it."""
-    if now is None:
-        return None, ""
-    try:
-        text = now.decode()
-        if path == _FILES["containerd"]:
-            return _cut_block(text).encode(), f"/{path} was edited since; only our block goes"
-        if path == _FILES["docker"]:
-            settings = json.loads(text)
-            settings.get("runtimes", {}).pop(RUNTIME, None)
-            if not settings.get("runtimes", True):
-                del settings["runtimes"]
-            return (json.dumps(settings, indent=4) + "\n").encode(), (
-                f"/{path} was edited since; only our runtime goes"
-            )
-    except ValueError:
-        return now, f"/{path} cannot be read any more; take `{RUNTIME}` out of it by hand"
-    if path in (PROGRAM, UNIT, _FILES["podman"]):
-        return None, ""  # it is ours whatever it says now
-    return now, f"/{path} was edited since and stays"
-
-
-def _cut_block(text: str) -> str:
-    """A text without our block."""
-    lines = text.splitlines(keepends=True)
-    kept, inside = [], False
-    for line in lines:
-        inside = inside or line.startswith(_BEGIN)
-        if not inside:
-            kept.append(line)
-        inside = inside and line.strip() != _END
-    return "".join(kept)
-
-
-def _bake(trampoline: str, python: str, runc: str) -> str:
-    """The trampoline with its two programs written in, so that it looks for nothing."""
-    for name, value in (("PYTHON", python), ("RUNC", runc)):
-        open_end = f"${{HOLDFAST_{name}:-}}"
-        if open_end not in trampoline:
-            raise BadInput("this trampoline has been installed before; take the package's own")
-        if any(character in value for character in "\"'\\$`} \n"):
-            raise BadInput(f"{value!r} cannot be written into a shell script")
-        trampoline = trampoline.replace(open_end, f"${{HOLDFAST_{name}:-{value}}}", 1)
-    return trampoline
-
-
-def _toml(text: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(
-            f"containerd's configuration cannot be extended: {error}",
-            hint=f"add a runtime `{RUNTIME}` with BinaryName = /{PROGRAM} by hand",
-        ) from None
+def _missing_folders(root: Path, changes: Sequence[Change]) -> set[str]:
+    """The folders that these changes bring with them."""
+    paths = [*(each.path for each in changes), root / RECORD]
+    above = {folder for path in paths for folder in path.parents if root in folder.parents}
+    return {str(folder.relative_to(root)) for folder in above if not folder.exists()}
 
 
 # -- files
