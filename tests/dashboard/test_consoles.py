@@ -61,10 +61,14 @@ def test_a_session(visit: Watched, store: Store) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator(".toast").last).to_contain_text("has stopped")
     assert store.owner("session/typed") is None
+    expect(other.get_by_text("It has ended: it was stopped")).to_be_visible()  # the other tab, too
+    other.get_by_role("button", name="Bring it back").click()
+    type_in(other, "total")
+    expect(other.get_by_role("log").locator(".value").last).to_have_text("42")
     again = visit("/subjects/session/typed")
     again.get_by_role("link", name="Console").click()
     type_in(again, "total + 1")
-    expect(again.get_by_role("log").locator(".value")).to_have_text("43")
+    expect(again.get_by_role("log").locator(".value").last).to_have_text("43")
 
 
 def test_a_sandbox(visit: Watched, store: Store) -> None:
@@ -113,6 +117,17 @@ def test_a_sandbox(visit: Watched, store: Store) -> None:
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     expect(page.locator(".toast").last).to_contain_text("has stopped")
+    expect(page.get_by_text("It has ended: it was killed")).to_be_visible()
+    expect(page.get_by_role("button", name="Bring it back")).to_have_count(0)
+
+    # Nobody runs that one any more; a fork of its checkpoint is a sandbox to work in.
+    page.get_by_role("main").get_by_role("link", name="sandbox/").first.click()
+    page.locator(".tree .row a.reason").first.click()
+    page.get_by_role("button", name="Fork").click()
+    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+    expect(page.get_by_role("textbox", name="Code")).to_be_visible()
+    type_in(page, "cat /root/file; echo from the dead")
+    expect(page.get_by_role("log")).to_contain_text("kept\nfrom the dead")
 
 
 def test_a_sandbox_of_somebody_else_needs_its_token(visit: Watched) -> None:

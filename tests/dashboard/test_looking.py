@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.dashboard.conftest import Watched
 from tests.server.conftest import Server, add
 
+from holdfast import sync
 from holdfast.store import Store
 
 EVIL = "<script>alert(1)</script><img/src=x/onerror=alert(1)>"
@@ -104,6 +105,26 @@ def test_what_others_wrote_stays_text(visit: Watched, store: Store) -> None:
         == "TypeError"
     )
     visit.troubles[:] = [each for each in visit.troubles if "TrustedHTML" not in each]
+
+
+def test_a_variable_that_is_a_script_stays_text(visit: Watched, store: Store) -> None:
+    """Its name, its value, its type and its source, as a session really keeps them."""
+    with sync.Session("evil", store=store) as session:
+        code = f"globals()[{EVIL!r}] = {EVIL!r}\n"
+        code += f"word = type({EVIL!r}, (), {{}})\nlisted = [{EVIL!r}] * 3\n"
+        code += f"def function(x={EVIL!r}): return x"
+        assert session.execute(code).error is None
+        first = session.checkpoint(EVIL)
+        session.execute(f"globals()[{EVIL!r}] = 1; listed.append({EVIL!r})")
+        second = session.checkpoint(EVIL)
+    page = visit(f"/checkpoints/{first.id}")
+    variables = page.get_by_label("Variables")
+    expect(variables.locator("code", has_text=EVIL).first).to_be_visible()
+    variables.locator("summary", has_text="def function").click()
+    expect(variables.locator("pre")).to_contain_text(EVIL)
+    page = visit(f"/diff?before={first.id}&after={second.id}")
+    expect(page.get_by_label("Variables").locator("tr", has_text=EVIL).first).to_be_visible()
+    assert (page.locator("script").count(), page.locator("img").count()) == (1, 0)
 
 
 def test_everything_follows_the_store(visit: Watched, store: Store) -> None:

@@ -85,8 +85,9 @@ def test_ten_thousand_checkpoints(visit: Watched, store: Store) -> None:
     assert seen["blank"] == 0, told
     assert seen["rows"] < 60, told
     assert first < 15, told  # on a machine that does other things as well
-    # Every frame shows other rows. Less than 16 is 60 in a second; others use this machine, too.
-    assert each < 30, told
+    # Every frame shows a screen of other rows, and is done in time for 60 of them in a second. The
+    # thread's own time is measured, but a processor that others use as well is a slower one.
+    assert each < 1000 / 60, told
 
     began = time.monotonic()
     add(store, "state/long", "one more")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.server.conftest import Starter
 
 from holdfast.dashboard.site import Site
 
@@ -64,5 +66,31 @@ def test_the_wheel_has_it_inside(web: Path, tmp_path: Path) -> None:
     assert {f"holdfast/dashboard/static/{name}" for name in names} <= inside
 
 
-def test_without_a_build_there_is_none(tmp_path: Path) -> None:
-    assert Site.find(tmp_path) is None
+def test_without_a_build_the_server_runs_and_says_how_to_get_the_page(
+    web: Path, tmp_path: Path
+) -> None:
+    """A copy of the package as a machine without Node has it."""
+    shutil.copytree(
+        web.parent / "src/holdfast",
+        tmp_path / "copy/holdfast",
+        ignore=shutil.ignore_patterns("static", "__pycache__"),
+    )
+    starter = Starter(
+        PYTHONPATH=str(tmp_path / "copy"),
+        HOLDFAST_HOME=str(tmp_path),
+        XDG_CONFIG_HOME=str(tmp_path),
+    )
+    try:
+        server = starter("--engine", "process")
+        with server.client(server.token) as api:
+            page = api.get("/", headers={"Accept": "text/html"})
+            assert page.status_code == 200
+            assert "Nothing is frozen yet" in page.text
+            assert "installed without its dashboard" in page.text
+            assert "make web" in page.text
+            assert api.post("/v1/example").status_code == 200
+            page = api.get("/subjects/session/example", headers={"Accept": "text/html"})
+            assert "samples read" in page.text
+            assert "make web" in api.get("/").text
+    finally:
+        starter.end()

@@ -50,6 +50,16 @@ async def test_files_forks_rollback_and_snapshots(start: Starter) -> None:
         assert client.delete(one).json() == {"id": wire.identity[0]}
         for path in (one, f"{one}/files"):
             assert client.get(path).status_code in (404, 405)
+        # It was killed; its checkpoint is good for another sandbox, which can be attached to.
+        begun = client.post(f"/v1/checkpoints/{first['id']}/sandbox").json()["sandboxes"][0]
+        async with attach(server, (begun["id"], begun["token"])) as other:
+            await other.until("RUNNING")
+            assert await other.run("bash", "wc -c < /root/a/x") == "200000\n"
+            await other.send(action="kill_sandbox")
+            await other.rest()
+        files_only = client.post(f"/v1/checkpoints/{kept['id']}/sandbox")
+        assert files_only.status_code == 400
+        assert "filesystem_snapshot_name" in files_only.json()["error"]["hint"]
     new = await created(server, filesystem_snapshot_name="with-a")
     assert await new.run("bash", "ls /root/a") == "x\n"
     await new.send(action="kill_sandbox")

@@ -169,3 +169,28 @@ def test_they_can_be_turned_off(start: Starter) -> None:
         refused = client.post("/v1/sessions", json={"name": "x"})
         assert refused.status_code == 501
         assert "--sessions on" in refused.json()["error"]["hint"]
+
+
+def test_what_nobody_types_into_is_put_away(start: Starter, store: Store) -> None:
+    """Frozen and ended, with a word to whoever still listens; and it comes back as it was."""
+    server = start("--engine", "process", "--session-idle-timeout", "3")
+    with server.client(server.token) as api:
+        api.timeout = httpx.Timeout(60)
+        assert api.get("/v1/sessions").json()["idle_timeout"] == 3
+        started(api, "idle")
+        with attach(server, "idle") as console:
+            # Busy for longer than it may be idle: that is not idle.
+            assert run(console, "import time; time.sleep(5); x = 'kept'; x")["text"] == "'kept'"
+            with pytest.raises(ConnectionClosed) as closed:
+                heard(console, "nothing of this kind is ever said")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4004
+        assert "nothing was typed" in closed.value.rcvd.reason
+        assert api.get("/v1/sessions").json()["sessions"] == []
+        head = store.head("session/idle")
+        assert head is not None
+        assert head.reason == "idle"
+        assert store.owner("session/idle") is None
+        started(api, "idle")
+        with attach(server, "idle") as console:
+            assert run(console, "x")["text"] == "'kept'"

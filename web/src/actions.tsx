@@ -66,27 +66,45 @@ export function rollback(subject: string, to: Checkpoint | null): void {
   });
 }
 
+/** A sandbox that this tab may attach to from now on. */
+function enter(made: SandboxPasses, told: string): void {
+  const one = made.sandboxes[0];
+  if (!one) return;
+  consoles.remember(one.id, one.token);
+  tell(told);
+  go({ view: "console", subject: `sandbox/${one.id}` });
+}
+
 /** Copy a running sandbox as it is at this moment. */
-function copy(subject: string, path: string): void {
+export function copy(subject: string): void {
+  const found = runner(subject);
+  if (!found) return;
   ask({
     title: `Fork ${honest(subject)}`,
     text: "A copy begins at this very moment, with its own files and processes; both go on.",
     action: "Fork",
     run: async () => {
-      const made = await post<SandboxPasses>(`${path}/fork`, { count: 1 });
-      const one = made.sandboxes[0];
-      if (!one) return;
-      consoles.remember(one.id, one.token);
-      tell("The copy runs");
-      go({ view: "console", subject: `sandbox/${one.id}` });
+      enter(await post<SandboxPasses>(`${found.path}/fork`, { count: 1 }), "The copy runs");
+    },
+  });
+}
+
+/** Begin a sandbox with what a checkpoint of another holds. */
+function revive(from: Checkpoint): void {
+  ask({
+    title: `Fork ${from.short}`,
+    text: "A new sandbox begins with the content of this checkpoint, and its console opens.",
+    action: "Fork",
+    run: async () => {
+      const made = await post<SandboxPasses>(ofCheckpoint(from.id, "/sandbox"));
+      enter(made, "The new sandbox is there");
     },
   });
 }
 
 export function fork(from: Checkpoint): void {
-  const lives = runner(from.subject);
-  if (lives?.kind === "sandbox") {
-    copy(from.subject, lives.path);
+  if (from.kind === "sandbox") {
+    revive(from);
     return;
   }
   ask({

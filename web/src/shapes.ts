@@ -217,12 +217,18 @@ export interface File {
   size: number;
   time: number;
 }
+export interface Memory {
+  size: number;
+  images: number;
+  processes: number;
+}
 export interface Content {
   variables: Variable[] | null;
   state: unknown;
   has_state: boolean;
   files: File[] | null;
   more_files: boolean;
+  memory: Memory | null;
   versions: {
     [k: string]: string;
   };
@@ -274,6 +280,7 @@ export interface Session {
 export interface Sessions {
   sessions: Session[];
   why_not: string | null;
+  idle_timeout: number;
 }
 export interface Started {
   name: string;

@@ -8,6 +8,7 @@ const content = (more: Partial<Content>): Content => ({
   has_state: false,
   files: null,
   more_files: false,
+  memory: null,
   versions: {},
   ...more,
 });

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     help="Whether it runs sessions, as its own user; `auto`: on loopback.  [default: auto]",
 )
 @click.option(
+    "--session-idle-timeout",
+    metavar="SECONDS",
+    help="When a session that nobody types into is frozen and ended.  [default: 3600]",
+)
+@click.option(
     "--advertise",
     metavar="URL",
     help="Where other servers of the store reach this one.  [default: its address]",
@@ -110,7 +115,11 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):
             invocation.warn("the token crosses the network unencrypted; put TLS in front")
-        sessions = Sessions(store, _no_sessions(str(settings["sessions"]), is_loopback(place)))
+        sessions = Sessions(
+            store,
+            _no_sessions(str(settings["sessions"]), is_loopback(place)),
+            idle_seconds=float(str(settings["session_idle_timeout"])),
+        )
         kept = _kept(settings, images, url)
         with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
             app = create_app(store, token, sandboxes=sandboxes, sessions=sessions, site=Site.find())

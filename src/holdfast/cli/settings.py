@@ -118,6 +118,7 @@ KNOWN = (
     Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
     Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
     Setting(name="sessions", parse=_one_of(*SESSIONS), default=lambda _: "auto"),
+    Setting(name="session_idle_timeout", parse=_amount, default=lambda _: 3600.0),
     Setting(name="advertise", parse=_url, default=lambda _: None),
     Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
     Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),

@@ -24,6 +24,7 @@ from holdfast.store.leases import Lease
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SNAPSHOTS = "snapshots/"  # names of files that were kept without the rest
 KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
 CONFIG, ENVIRONMENT, FILES, MEMORY = "config", "environment", "files/upper", "memory/"
 
@@ -33,7 +34,7 @@ def subject_of(sandbox_id: str) -> Subject:
 
 
 def snapshot_subject(name: str) -> Subject:
-    return Subject("sandbox", f"snapshots/{name}")
+    return Subject("sandbox", SNAPSHOTS + name)
 
 
 def check_name(name: str) -> None:

@@ -123,6 +123,7 @@ async def _running(fleet: Fleet | None, sessions: Sessions) -> AsyncIterator[Non
     """Sandboxes stand ready while the server runs; they and sessions are put away when it stops."""
     if fleet is not None:
         fleet.begin()
+    sessions.begin()
     yield
     for trouble in await sessions.close():
         log.warning("not checkpointed: %s", trouble)

@@ -57,8 +57,14 @@ class Consoles:
         ]
 
     async def listed(self, request: Request) -> Response:
-        told = {"sessions": self._sessions.running(), "why_not": self._sessions.why_not}
-        return JSONResponse(told)
+        hosted = self._sessions
+        return JSONResponse(
+            {
+                "sessions": hosted.running(),
+                "why_not": hosted.why_not,
+                "idle_timeout": hosted.idle_seconds,
+            }
+        )
 
     async def start(self, request: Request) -> Response:
         asked = await read_body(request, Start)
@@ -117,9 +123,9 @@ class Consoles:
         except NotFound as error:
             await socket.close(NO_SESSION, str(error)[:100])
             return
-        unread: asyncio.Queue[str] = asyncio.Queue()
+        unread: asyncio.Queue[str | None] = asyncio.Queue()
         leave = console.listen(unread.put_nowait)
-        sending = asyncio.create_task(_send(socket, unread))
+        sending = asyncio.create_task(_send(socket, console, unread))
         try:
             await _receive(socket, console)
         finally:
@@ -129,10 +135,13 @@ class Consoles:
                 await sending
 
 
-async def _send(socket: WebSocket, unread: asyncio.Queue[str]) -> None:
+async def _send(socket: WebSocket, console: Console, unread: asyncio.Queue[str | None]) -> None:
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it has left
         while True:
             text = await unread.get()
+            if text is None:
+                await socket.close(NO_SESSION, console.farewell[:100])
+                return
             if unread.qsize() > WAITING:
                 await socket.close(TOO_SLOW, "too slow")
                 return

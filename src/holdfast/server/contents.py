@@ -69,6 +69,7 @@ def contents(value: Contents) -> Shape:
         "has_state": value.has_state,
         "files": files,
         "more_files": value.more_files,
+        "memory": None if value.memory is None else asdict(value.memory),
         "versions": dict(value.versions),
     }
 

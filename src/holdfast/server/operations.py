@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.server import looking, verbs
+from holdfast.server import copies, looking, verbs
 
-EVERY = (*verbs.OPERATIONS, *looking.OPERATIONS)
+EVERY = (*verbs.OPERATIONS, *looking.OPERATIONS, *copies.OPERATIONS)

@@ -62,12 +62,14 @@ MORE: dict[str, Schema] = {
     "File": shaped(
         path=TEXT, kind={"enum": ["file", "folder", "link", "deleted"]}, size=COUNT, time=NUMBER
     ),
+    "Memory": shaped(size=COUNT, images=COUNT, processes=COUNT),
     "Content": shaped(
         variables=maybe(listed(named("Variable"))),
         state=ANYTHING,
         has_state=FLAG,
         files=maybe(listed(named("File"))),
         more_files=FLAG,
+        memory=maybe(named("Memory")),
         versions={"type": "object", "additionalProperties": TEXT},
     ),
     "Usage": shaped(
@@ -100,7 +102,7 @@ MORE: dict[str, Schema] = {
         verified=maybe(shaped(time=TEXT, ok=FLAG, deep=FLAG, problems=COUNT, checkpoints=COUNT)),
     ),
     "Session": shaped(name=TEXT, subject=TEXT, busy=FLAG, clients=COUNT),
-    "Sessions": shaped(sessions=listed(named("Session")), why_not=maybe(TEXT)),
+    "Sessions": shaped(sessions=listed(named("Session")), why_not=maybe(TEXT), idle_timeout=NUMBER),
     "Started": shaped(name=TEXT, subject=TEXT, report=listed(named("Item"))),
     "Reported": shaped(report=listed(named("Item"))),
     "Interrupted": shaped(interrupted=FLAG),

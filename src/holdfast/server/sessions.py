@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -35,9 +36,11 @@ log = logging.getLogger("holdfast.server")
 MOST = 16
 SCROLLBACK = 512 * 1024  # characters of a console that are kept for whoever comes later
 STOP_SECONDS = 20.0
+IDLE_SECONDS = 3600.0
+IDLE_LOOK = 5.0
 
 _decode = msgspec.json.Decoder(ClientMessage).decode
-Listener = Callable[[str], None]
+Listener = Callable[[str | None], None]  # None: it has ended
 
 
 class Console:
@@ -50,6 +53,8 @@ class Console:
         self._length = 0
         self._executions = 0
         self._running: set[int] = set()
+        self.touched = time.monotonic()
+        self.farewell = ""  # why it ended, for those who listened
         self._dialogue = Dialogue(session, self._say)
 
     @property
@@ -60,6 +65,11 @@ class Console:
     def clients(self) -> int:
         return len(self._listeners)
 
+    @property
+    def idle_seconds(self) -> float:
+        """For how long nothing was typed, run or said."""
+        return 0.0 if self.busy else time.monotonic() - self.touched
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hear what was said and what will be; gives the way to leave."""
         for text in self._said:
@@ -69,6 +79,7 @@ class Console:
 
     def take(self, text: str) -> None:
         """What one of the clients says. Raises Corrupt."""
+        self.touched = time.monotonic()
         try:
             message = _decode(text)
         except msgspec.MsgspecError as error:
@@ -83,15 +94,20 @@ class Console:
             self._say(message)
         self._dialogue.take(message)
 
-    async def finished(self) -> None:
+    async def finish(self, farewell: str) -> None:
+        """The session has ended: whoever listens is told."""
         self._dialogue.leave()
         await self._dialogue.finished()
+        self.farewell = farewell
+        for listener in list(self._listeners):
+            listener(None)
 
     def _say(self, message: Message) -> None:
         if isinstance(message, ResultMessage):
             self._running.discard(message.execution_id)
         elif isinstance(message, ErrorMessage):
             self._running.discard(message.request_id)
+        self.touched = time.monotonic()
         text = _encode(message)
         self._said.append(text)
         self._length += len(text)
@@ -115,9 +131,13 @@ def _encode(message: Message) -> str:
 class Sessions:
     """The sessions of one server, by name."""
 
-    def __init__(self, store: Store, why_not: str | None = None) -> None:
+    def __init__(
+        self, store: Store, why_not: str | None = None, *, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._store = store
         self._why_not = why_not
+        self.idle_seconds = idle_seconds  # without a word, after which a session is put away
+        self._watch: asyncio.Task[None] | None = None
         self._consoles: dict[str, Console] = {}
         self._starting: set[str] = set()
 
@@ -177,25 +197,45 @@ class Sessions:
             return await Session.resume(session.name, store=self._store, trust=trust)
         return await session.start()
 
-    async def stop(self, name: str, reason: str = "stopped") -> None:
+    def begin(self) -> None:
+        """From now on, those that nobody uses are put away."""
+        self._watch = asyncio.create_task(self._put_idle_away(), name="holdfast idle sessions")
+
+    async def _put_idle_away(self) -> None:
+        while True:
+            await asyncio.sleep(min(IDLE_LOOK, self.idle_seconds / 4))
+            for name, console in list(self._consoles.items()):
+                if console.idle_seconds <= self.idle_seconds:
+                    continue
+                minutes = self.idle_seconds / 60
+                try:
+                    await self.stop(name, "idle", f"nothing was typed for {minutes:g} minutes")
+                except HoldfastError as error:
+                    console.touched = time.monotonic()  # tried again when it is idle again
+                    log.warning("session/%s could not be put away: %s", name, error)
+
+    async def stop(self, name: str, reason: str = "stopped", why: str = "it was stopped") -> None:
         """End a session after a checkpoint. Raises NotFound; what cannot be saved does not keep it
         from ending when it has died, and does otherwise."""
         console = self.find(name)
         if console.session.alive:
             await console.session.interrupt()
             await console.session.checkpoint(reason)
-        del self._consoles[name]
+        if self._consoles.get(name) is console:  # nobody else was as fast
+            del self._consoles[name]
         await console.session.shutdown()
-        await console.finished()
+        await console.finish(why)
 
     async def close(self) -> list[str]:
         """End all of them; what could not be saved, in words."""
+        if self._watch is not None:
+            self._watch.cancel()
         troubles: list[str] = []
 
         async def end(name: str) -> None:
             try:
                 async with asyncio.timeout(STOP_SECONDS):
-                    await self.stop(name, "the server stopped")
+                    await self.stop(name, "the server stopped", "the server stopped")
             except (HoldfastError, TimeoutError) as error:
                 troubles.append(f"session/{name}: {str(error) or 'it took too long'}")
                 console = self._consoles.pop(name, None)

@@ -5,7 +5,6 @@ Content is looked at, never restored: nothing is unpickled, unpacked or run.
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -15,13 +14,12 @@ from holdfast.model.checkpoint import Manifest
 from holdfast.model.errors import Corrupt
 from holdfast.session import layout
 from holdfast.store import Store
+from holdfast.view.files import File, files
 from holdfast.view.previews import Preview, Previews
 
-MOST_FILES = 5000
 MOST_MEMORY = 16 << 20  # bytes of one buffer that are looked at
 _MOST_RECORDS = 1 << 20  # bytes of a part of records beyond the small ones
-_FILES = "files/upper"
-_KINDS = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "file"}
+_MEMORY = "memory/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +32,12 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """One file of a layer."""
+class Memory:
+    """The memory of what ran, in a few words: it is nobody's to read."""
 
-    path: str
-    kind: str
     size: int
-    modified: float
+    images: int
+    processes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +49,22 @@ class Contents:
     has_state: bool = False
     files: tuple[File, ...] | None = None
     more_files: bool = False
+    memory: Memory | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def look(store: Store, manifest: Manifest, *, trust: bool = False) -> Contents:
     """The contents of a checkpoint. Raises Denied for a foreign one, unless it is trusted."""
     kind = manifest.checkpoint.subject.kind
-    files, more = _files(store, manifest, trust)
+    found, more = files(store, manifest, trust=trust)
     state = _state(store, manifest, trust) if kind == "state" else None
     return Contents(
         variables=_variables(store, manifest, trust) if kind == "session" else None,
         state=state,
         has_state=state is not None,
-        files=files,
+        files=found,
         more_files=more,
+        memory=_memory(store, manifest, trust),
         versions=_versions(store, manifest, trust),
     )
 
@@ -152,27 +151,18 @@ def _sources(store: Store, manifest: Manifest, trust: bool) -> layout.Sources:
         return layout.Sources()
 
 
-# -- files
+# -- memory
 
 
-def _files(store: Store, manifest: Manifest, trust: bool) -> tuple[tuple[File, ...] | None, bool]:
-    if manifest.part(_FILES) is None:
-        return None, False
-    found: list[File] = []
-    with store.open(manifest.checkpoint, _FILES, trust=trust) as stream:
-        try:
-            # Between headers the stream is skipped, not read.
-            with tarfile.open(fileobj=stream, mode="r:", errors="replace") as archive:
-                for info in archive:
-                    if info.name in (".", ""):
-                        continue
-                    if len(found) == MOST_FILES:
-                        return tuple(found), True
-                    gone = info.type == tarfile.CHRTYPE  # an overlay's mark of a deletion
-                    kind = "deleted" if gone else _KINDS.get(info.type, "file")
-                    found.append(
-                        File(path=info.name, kind=kind, size=info.size, modified=info.mtime)
-                    )
-        except (tarfile.TarError, ValueError):
-            return (tuple(found) or None), True
-    return tuple(found), False
+def _memory(store: Store, manifest: Manifest, trust: bool) -> Memory | None:
+    """None where no memory was kept: an engine that keeps files alone, a state, a session."""
+    images = [part for part in manifest.parts if part.name.startswith(_MEMORY)]
+    if not images:
+        return None
+    # CRIU writes an image of each address space; a sandbox's config names what ran in it.
+    processes = sum(part.name.startswith(f"{_MEMORY}mm-") for part in images)
+    if manifest.checkpoint.subject.kind == "sandbox":
+        config = _value(store, manifest, "config", trust)
+        ran = config.get("processes") if isinstance(config, dict) else None
+        processes = len(ran) if isinstance(ran, list) else 0
+    return Memory(size=sum(part.size for part in images), images=len(images), processes=processes)

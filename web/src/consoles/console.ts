@@ -9,6 +9,10 @@ export type Language = "python" | "bash";
 export abstract class Console {
   readonly transcript: Signal<Transcript> = signal(NOTHING);
   readonly state: Signal<"starting" | "ready" | "ended"> = signal("starting");
+  /** Why it ended, where that is known. */
+  readonly ending: Signal<string> = signal("");
+  /** Whether it can be brought back from its head when it has ended. */
+  returns = true;
   readonly trouble: Signal<Refusal | null> = signal(null);
   abstract readonly languages: readonly Language[];
 

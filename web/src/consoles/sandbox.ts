@@ -1,6 +1,6 @@
 /** The console of a sandbox, by the client that everybody else uses. */
 
-import { type OutputStream, Sandbox, type SandboxProcess } from "holdfast";
+import { type OutputStream, Sandbox, type SandboxProcess, SandboxState } from "holdfast";
 import { refusalOf } from "../api";
 import type { InputMessage } from "../shapes";
 import { Console, type Language } from "./console";
@@ -12,6 +12,17 @@ const KEPT = "holdfast.sandbox.";
 export const remember = (id: string, token: string): void =>
   sessionStorage.setItem(KEPT + id, token);
 export const tokenOf = (id: string): string | null => sessionStorage.getItem(KEPT + id);
+
+const ENDINGS: Readonly<Record<string, string>> = {
+  SANDBOX_CHECKPOINTED: "it was frozen",
+  SANDBOX_DELETED: "its server does not run it any more",
+  SANDBOX_KILLED: "it was killed, and only a fork of a checkpoint goes on",
+};
+const TERMINAL = new Set<string>([
+  SandboxState.CHECKPOINTED,
+  SandboxState.KILLED,
+  SandboxState.DELETED,
+]);
 
 export class SandboxConsole extends Console {
   readonly languages = ["bash", "python"] as const;
@@ -30,23 +41,40 @@ export class SandboxConsole extends Console {
   }
 
   static async create(name: string): Promise<SandboxConsole> {
+    const told = { end: (_status: string) => {} };
     const sandbox = await Sandbox.create(location.origin, {
+      onStatus: (status) => told.end(status),
       enableCheckpoint: true,
       idleTimeout: 3600,
       enableIdleTimeoutAutoCheckpoint: true,
       ...(name ? { name } : {}),
     });
     remember(sandbox.sandboxId, sandbox.sandboxToken);
-    return new SandboxConsole(sandbox);
+    const console = new SandboxConsole(sandbox);
+    told.end = (status) => console.#told(status);
+    return console;
   }
 
   static async attach(id: string, token: string): Promise<SandboxConsole> {
-    const sandbox = await Sandbox.attach(location.origin, id, token);
+    const told = { end: (_status: string) => {} };
+    const sandbox = await Sandbox.attach(location.origin, id, token, {
+      onStatus: (status) => told.end(status),
+    });
     remember(id, token);
     const console = new SandboxConsole(sandbox);
+    told.end = (status) => console.#told(status);
     const under = sandbox.execution;
     if (under) void console.#follow(under, "what was running");
     return console;
+  }
+
+  /** What the server says of the sandbox as a whole. */
+  #told(status: string): void {
+    const why = ENDINGS[status];
+    if (why === undefined || !TERMINAL.has(this.#sandbox.state)) return;
+    this.returns = status !== "SANDBOX_KILLED";
+    this.ending.value = why;
+    this.state.value = "ended";
   }
 
   run(language: Language, code: string): void {

@@ -56,6 +56,7 @@ export class SessionConsole extends Console {
     socket.onclose = (event) => {
       if (this.#left) return;
       if (event.code === NO_SESSION || this.state.value === "starting") {
+        this.ending.value = event.reason;
         this.state.value = "ended";
       } else {
         setTimeout(() => this.#connect([]), AGAIN);

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { get, ofCheckpoint } from "../api";
 import { useAsked } from "../asking";
-import type { Content, File, Variable } from "../shapes";
+import type { Content, File, Memory, Variable } from "../shapes";
 import { count, exact, honest, size } from "../words";
 import { Trouble, Waiting } from "./states";
 import { Tree, VariableValue } from "./value";
@@ -26,6 +26,7 @@ export function ContentOf({ id }: { id: string }) {
         </section>
       )}
       {value.files && <Files files={value.files} more={value.more_files} />}
+      {value.memory && <MemoryOf memory={value.memory} />}
       <Versions versions={value.versions} />
     </>
   );
@@ -130,6 +131,21 @@ function Files({ files, more }: { files: File[]; more: boolean }) {
           {shown.length > MOST && <p class="soft">The first {MOST} are shown.</p>}
         </div>
       )}
+    </section>
+  );
+}
+
+function MemoryOf({ memory }: { memory: Memory }) {
+  return (
+    <section aria-label="Memory">
+      <h2>Memory</h2>
+      <p class="card">
+        <b>{size(memory.size)}</b> in {count(memory.images, "image")}:{" "}
+        {memory.processes
+          ? `${memory.processes === 1 ? "one process goes" : `${memory.processes} processes go`} on from there.`
+          : "nothing but its own agent was running."}{" "}
+        <span class="soft">What is in it is not shown: it may hold secrets.</span>
+      </p>
     </section>
   );
 }

@@ -75,7 +75,7 @@ export function marks(checkpoint: Checkpoint, head: boolean) {
     <>
       {head && <span class="mark head">head</span>}
       {checkpoint.pinned && <span class="mark">pinned</span>}
-      {checkpoint.rollback_of && <span class="mark">rollback</span>}
+      {checkpoint.rollback_of && <span class="mark rollback">rollback</span>}
       {checkpoint.foreign && <span class="mark warn">foreign</span>}
       {Object.entries(checkpoint.tags).map(([name, value]) => (
         <span key={name} class="mark tag" title={value ? `${name} = ${value}` : name}>

@@ -120,7 +120,13 @@ export function Tree(props: {
   }
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the links inside have the focus
-    <div class="tree" ref={box} onKeyDown={move} data-total={checkpoints.length}>
+    <div
+      class="tree"
+      ref={box}
+      onKeyDown={move}
+      data-total={checkpoints.length}
+      style={{ "--total": checkpoints.length }}
+    >
       <ol class="rows" style={{ height: `${checkpoints.length * view.row}px` }}>
         {rows}
       </ol>

@@ -15,12 +15,13 @@ export function ConsoleView({ subject }: { subject: string }) {
   const [kind = ""] = subject.split("/");
   const [found, setFound] = useState<Console | null>(null);
   const [error, setError] = useState<Refusal | null>(null);
-  useEffect(() => {
+  const begin = () => {
     const there = consoles.find(subject);
     setFound(there);
     const token = consoles.rememberedToken(subject);
     if (!there && token) void attach(token);
-  }, [subject]);
+  };
+  useEffect(begin, [subject]);
   const attach = async (token: string) => {
     setError(null);
     try {
@@ -45,7 +46,7 @@ export function ConsoleView({ subject }: { subject: string }) {
         <Link to={{ view: "run" }}>Run</Link> / <SubjectLink subject={subject} />
       </nav>
       {found ? (
-        <Live subject={subject} console={found} />
+        <Live subject={subject} console={found} onAgain={begin} />
       ) : (
         <Attach subject={subject} error={error} onToken={attach} />
       )}
@@ -81,7 +82,8 @@ function Attach(props: {
   );
 }
 
-function Live({ subject, console }: { subject: string; console: Console }) {
+function Live(props: { subject: string; console: Console; onAgain: () => void }) {
+  const { subject, console } = props;
   const { lines, running, question } = console.transcript.value;
   const state = console.state.value;
   const lives = actions.runner(subject);
@@ -117,10 +119,22 @@ function Live({ subject, console }: { subject: string; console: Console }) {
       {state === "starting" && <Waiting what="Starting" />}
       <Screen lines={lines} />
       {state === "ended" ? (
-        <p>
-          It has ended. <SubjectLink subject={subject} /> has its checkpoints.{" "}
-          <Link to={{ view: "run" }}>Run something else</Link>
-        </p>
+        <div class="ended">
+          <p>
+            It has ended{console.ending.value && `: ${honest(console.ending.value)}`}.{" "}
+            <SubjectLink subject={subject} /> has its checkpoints.
+          </p>
+          <div class="buttons">
+            {console.returns && (
+              <button type="button" class="primary" onClick={props.onAgain}>
+                Bring it back
+              </button>
+            )}
+            <Link to={{ view: "run" }} class="button">
+              Run something else
+            </Link>
+          </div>
+        </div>
       ) : question ? (
         <Answer
           key={question.request_id}

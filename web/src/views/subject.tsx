@@ -95,7 +95,12 @@ function Head({ lineage, marked }: { lineage: Lineage; marked: readonly string[]
             Roll back
           </button>
           {head && (
-            <button type="button" onClick={() => actions.fork(head)}>
+            <button
+              type="button"
+              onClick={() =>
+                lives?.kind === "sandbox" ? actions.copy(lineage.subject) : actions.fork(head)
+              }
+            >
               Fork
             </button>
           )}
@@ -114,7 +119,15 @@ function Head({ lineage, marked }: { lineage: Lineage; marked: readonly string[]
         . Mark two of them to compare.
         {!lives && kind === "state" && " The program that owns this state takes its checkpoints."}
         {!lives && kind === "session" && " A console brings it back to life."}
+        {!lives && kind === "sandbox" && " Its console brings it back, for whoever has its token."}
       </p>
+      {kind === "container" && (
+        <p class="soft">
+          Its engine runs it, not this server. On its node, as root,{" "}
+          <code>holdfast checkpoint {honest(lineage.subject)}</code> freezes it, and it appears here
+          at once; created again under the same name, it goes on from the head.
+        </p>
+      )}
     </>
   );
 }

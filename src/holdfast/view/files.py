@@ -1,0 +1,64 @@
+"""The files of a layer, for people to look at. Nothing is unpacked: between the names, the stream
+is skipped and not read."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from holdfast.model.checkpoint import Manifest
+from holdfast.oci.layer.entry import MAGIC, read_entries
+from holdfast.store import Store
+
+MOST_FILES = 5000
+PART = "files/upper"
+_TARRED = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.CHRTYPE: "deleted"}
+_LAYERED = {"d": "folder", "l": "link", "w": "deleted"}  # a container's layer has its own form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file of a layer."""
+
+    path: str
+    kind: str
+    size: int
+    modified: float
+
+
+def files(store: Store, manifest: Manifest, *, trust: bool) -> tuple[tuple[File, ...] | None, bool]:
+    """The files of a checkpoint, and whether there are more; None where it has no layer."""
+    if manifest.part(PART) is None:
+        return None, False
+    found: list[File] = []
+    with store.open(manifest.checkpoint, PART, trust=trust) as stream:
+        layered = stream.read(len(MAGIC)) == MAGIC
+        stream.seek(0)
+        try:
+            for each in _layered(stream) if layered else _tarred(stream):
+                if len(found) == MOST_FILES:
+                    return tuple(found), True
+                found.append(each)
+        except (tarfile.TarError, ValueError):
+            return (tuple(found) or None), True
+    return tuple(found), False
+
+
+def _tarred(stream: BinaryIO) -> Iterator[File]:
+    with tarfile.open(fileobj=stream, mode="r:", errors="replace") as archive:
+        for info in archive:
+            if info.name not in (".", ""):
+                kind = _TARRED.get(info.type, "file")
+                yield File(path=info.name, kind=kind, size=info.size, modified=info.mtime)
+
+
+def _layered(stream: BinaryIO) -> Iterator[File]:
+    for entry in read_entries(stream):
+        if entry.p:
+            path = entry.p.decode("utf-8", "replace")
+            kind = _LAYERED.get(entry.t, "file")
+            yield File(path=path, kind=kind, size=entry.z, modified=entry.n / 1e9)
+        stream.seek(entry.data_bytes, os.SEEK_CUR)
