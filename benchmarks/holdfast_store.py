@@ -1,4 +1,5 @@
 """One step of Holdfast in a process of its own, as the peers have it: `save`, `restore` or `map`.
+And what no save can do without: `read`, and `hash`.
 
 The last line of output is what the library itself took, without starting the interpreter.
 """
@@ -14,6 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.store import Store, open_store
+from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import chunk_id
+from holdfast.store.parts.blocks import BLOCK
+from holdfast.store.parts.sources import Fetch, windows
+
+_WINDOWS = 4  # in a task, as in a save
 
 
 def save(store: Store, folder: Path) -> None:
@@ -34,6 +41,22 @@ def restore(store: Store, folder: Path, reason: str) -> None:
         os.close(fd)
 
 
+def look(folder: Path, hashing: bool) -> None:
+    """Read every byte, and hash it, by as many threads as a save has, and do nothing else."""
+
+    def task(fetches: list[Fetch]) -> None:
+        for fetch in fetches:
+            data = fetch(True)
+            for at in range(0, len(data) if hashing else 0, BLOCK):
+                chunk_id(data[at : at + BLOCK])
+
+    for path in sorted(folder.iterdir()):
+        found = [*windows(path)]
+        tasks = [found[at : at + _WINDOWS] for at in range(0, len(found), _WINDOWS)]
+        for _ in workers.in_order(task, tasks, 2 * workers.count()):
+            pass
+
+
 def save_array(store: Store, size: int) -> None:
     array = np.random.default_rng(2).integers(0, 2**63, size // 8, dtype=np.int64)
     with store.draft("session/array") as draft:
@@ -50,6 +73,10 @@ def map_array(store: Store) -> None:
 def main() -> None:
     verb, place, *rest = sys.argv[1:]
     start = time.perf_counter()
+    if verb in ("read", "hash"):
+        look(Path(place), hashing=verb == "hash")
+        print(json.dumps({"wall": time.perf_counter() - start}), flush=True)
+        return
     store = open_store(place)
     if verb == "save":
         save(store, Path(rest[0]))

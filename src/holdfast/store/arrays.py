@@ -4,12 +4,15 @@ numpy takes longer than everything else that a short command does."""
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["np"]
+__all__ = ["distinct", "np"]
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
+
+    Number = TypeVar("Number", bound=np.integer)
 else:
 
     class _Numpy(ModuleType):
@@ -21,3 +24,12 @@ else:
             return value
 
     np = _Numpy("numpy")
+
+
+def distinct(values: NDArray[Number]) -> NDArray[Number]:
+    """The values that occur, sorted. `numpy.unique` does the same, and loads a package of its own
+    for it, which takes longer than most of what is asked here."""
+    ordered = np.sort(values, axis=None)
+    first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]

@@ -66,6 +66,7 @@ class Draft:
         self._verb = verb
         self._rollback_of = rollback_of
         self._fence = fence
+        self._before: dict[str, PartRecord] | None = None  # the parent's parts, once asked for
         self._pieces: dict[str, Piece] = {}
         self._trees: dict[str, Twig] = {}  # of structures, to be recalled
         self._done = False
@@ -222,7 +223,10 @@ class Draft:
         if self._parent is None:
             return None
         try:
-            before = self._ledger.find_part(self._parent, name)
+            if self._before is None:
+                records = self._ledger.part_records(self._parent)
+                self._before = {record.name: record for record in records}
+            before = self._before.get(name)
             if before is None or before.split not in ("pages", "segment") or before.skew != skew:
                 return None
             reader = PageReader(self._ledger.library, before)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.arrays import np
+from holdfast.store.arrays import distinct, np
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ID_SIZE, RAW, Location
 from holdfast.store.chunks.packs import PAGE
@@ -222,7 +222,7 @@ class Index:
     ) -> Iterator[tuple[int, Location]]:
         """Of the rows at these positions those that are of these chunks, with who asked."""
         packs, rows = level.packs[at], level.rows[at]
-        for number in np.unique(packs).tolist():
+        for number in distinct(packs).tolist():
             table = self._tables[number]
             mine = np.flatnonzero(packs == number)
             mine = mine[(table.columns()[rows[mine]] == ids[mine]).all(axis=1)]
@@ -240,7 +240,7 @@ class Index:
             for level in self._levels:
                 at = level.prefixes.searchsorted(prefixes)
                 at[at == len(level.prefixes)] = 0
-                for number in np.unique(level.packs[at]).tolist():
+                for number in distinct(level.packs[at]).tolist():
                     table = self._tables[number]
                     mine = np.flatnonzero((level.packs[at] == number) & (found.pack == -1))
                     rows = level.rows[at[mine]]

@@ -15,7 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt
-from holdfast.store.arrays import np
+from holdfast.store.arrays import distinct, np
 from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer
 from holdfast.store.parts.part import split_ids
 
@@ -152,17 +152,17 @@ class PageTable:
         """Chunks that several blocks have pages of; asked only of tables that are complete."""
         if self._shared is None:
             rows = np.arange(len(self), dtype=np.int64)[:, None]
-            pairs = np.unique(self.chunk * np.int64(LEAF_BLOCKS) + rows)  # holes are negative
+            pairs = distinct(self.chunk * np.int64(LEAF_BLOCKS) + rows)  # holes are negative
             uses = np.bincount(pairs[pairs >= 0] // LEAF_BLOCKS)
             self._shared = frozenset(self.ids[i] for i in np.flatnonzero(uses > 1).tolist())
         return self._shared
 
     def used_ids(self) -> list[bytes]:
-        used = np.unique(self.chunk)
+        used = distinct(self.chunk)
         return [self.ids[i] for i in used.tolist() if i != HOLE]
 
     def encode(self) -> bytes:
-        used = np.unique(self.chunk)
+        used = distinct(self.chunk)
         used = used[used != HOLE]
         runs = self.runs()
         rows = np.zeros(len(runs.page), dtype=_COLUMNS)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import Corrupt, HoldfastError, from_os_error
-from holdfast.store.arrays import np
+from holdfast.store.arrays import distinct, np
 from holdfast.store.backends.contract import Hold
 from holdfast.store.backends.files import open_file
 from holdfast.store.chunks import workers
@@ -259,7 +259,7 @@ def file_runs(
         # A page that the chunk does not fill would show what follows it in the file.
         whole = runs.at * PAGE + size <= places.plain[runs.chunk]
         raw = (pack >= 0) & (codec == RAW) & (offset % PAGE == 0) & whole
-        numbers = np.unique(pack[raw]).tolist()
+        numbers = distinct(pack[raw]).tolist()
         # Where each has to be fetched first, they are fetched at the same time.
         names = [library.index.name(number) for number in numbers]
         ask = workers.fetching().map if len(names) > 1 else map
@@ -269,7 +269,7 @@ def file_runs(
         for i in np.flatnonzero(~mappable).tolist():
             chunk = table.ids[int(runs.chunk[i])]
             yield CopyRun(int(start[i]), int(size[i]), chunk, int(runs.at[i]))
-        shown.append(Shown(table.ids, np.unique(runs.chunk[mappable]), places))
+        shown.append(Shown(table.ids, distinct(runs.chunk[mappable]), places))
         columns = (pack[mappable], start[mappable], offset[mappable], size[mappable])
         yield from _joined(paths, *columns)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import count, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.arrays import np
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
 
+Item = TypeVar("Item")
+
+_WORDS = PAGE // 8
+
 _BLOCKS_PER_WINDOW = WINDOW // BLOCK
+# Windows for one task where most blocks will be as before, which is found out so quickly that
+# handing a window to a thread would take a good part of the time.
+_QUICK = 4
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
 # keeps chunks of gathered pages from staying alive for a single page.
 _MAX_RUNS = 3 * PAGES // 4
@@ -119,7 +126,7 @@ class _Changes(NamedTuple):
 
     zero: NDArray[np.intp]  # those that became zero
     other: NDArray[np.intp]
-    contents: Bytes  # of the others
+    contents: NDArray[np.uint64]  # of the others, a row each
 
 
 @dataclass(slots=True)
@@ -145,7 +152,7 @@ class PageWriter:
         self._base = base
         self._aligned = aligned
         self._tables: list[PageTable] = []
-        self._gathered = np.empty((PAGES, PAGE), dtype=np.uint8)
+        self._gathered = np.empty((PAGES, _WORDS), dtype=np.uint64)
         self._gathered_count = 0
         self._waiting: list[tuple[PageTable, int]] = []  # tables whose chunk number awaits its id
 
@@ -154,7 +161,8 @@ class PageWriter:
         total = 0
         block = 0
         numbered = zip(windows, count(step=_BLOCKS_PER_WINDOW))
-        with closing(workers.in_order(self._examine, numbered, 2 * workers.count())) as examined:
+        tasks = _batched(numbered, _QUICK if self._base is not None else 1)
+        with closing(workers.in_order(self._examine, tasks, 2 * workers.count())) as examined:
             for blocks, size in examined:
                 for item in blocks:
                     self._enter(self._table(block), block % LEAF_BLOCKS, item)
@@ -173,15 +181,16 @@ class PageWriter:
         self._sink.refer(used, self._library.get)
         return pages_root(self._tables), [table.encode() for table in self._tables], used
 
-    def _examine(self, window: tuple[Fetch, int]) -> tuple[list[Examined], int]:
-        fetch, first = window
-        # What is stored in order is still needed when the next window is fetched.
-        data = np.frombuffer(fetch(not self._aligned), dtype=np.uint8)
-        starts = range(0, len(data), BLOCK)
-        return [
-            self._examine_block(data[start : start + BLOCK], first + i)
-            for i, start in enumerate(starts)
-        ], len(data)
+    def _examine(self, windows: list[tuple[Fetch, int]]) -> tuple[list[Examined], int]:
+        found: list[Examined] = []
+        size = 0
+        for fetch, first in windows:
+            # What is stored in order is still needed when the next window is fetched.
+            data = np.frombuffer(fetch(not self._aligned), dtype=np.uint8)
+            for i, start in enumerate(range(0, len(data), BLOCK)):
+                found.append(self._examine_block(data[start : start + BLOCK], first + i))
+            size += len(data)
+        return found, size
 
     def _examine_block(self, data: Bytes, block: int) -> Examined:
         pages = -(-len(data) // PAGE)
@@ -204,22 +213,23 @@ class PageWriter:
         """How a block differs from the parent's; None when it is better stored whole."""
         if base.run_count(block) > _MAX_RUNS:
             return None
-        words = now.view(np.uint64).reshape(-1, PAGE // 8)
-        used = np.bitwise_or.reduce(words, axis=1) != 0
+        words = _words(now)
         if base.hash(block) == ZERO_ID:
-            changed = used
+            differs = np.bitwise_or.reduce(words, axis=1) != 0
         else:
             try:
                 before = np.frombuffer(base.read(block), dtype=np.uint8)
             except Corrupt:
                 return None  # a damaged parent is no reason to lose the child
-            changed = (words != _fitted(before, len(now)).view(np.uint64).reshape(words.shape)).any(
-                axis=1
-            )
-        if np.count_nonzero(changed) > PAGES // 2:
+            differs = (words != _words(_fitted(before, len(now)))).any(axis=1)
+        changed = differs.nonzero()[0]
+        if len(changed) > PAGES // 2:
             return None
-        other = np.flatnonzero(changed & used)
-        return _Changes(np.flatnonzero(changed & ~used), other, now.reshape(-1, PAGE)[other])
+        contents = words[changed]
+        used = np.bitwise_or.reduce(contents, axis=1) != 0
+        if used.all():
+            return _Changes(changed[:0], changed, contents)
+        return _Changes(changed[~used], changed[used], contents[used])
 
     def _enter(self, table: PageTable, at: int, item: Examined) -> None:
         """What was found out about a block, into its table."""
@@ -227,8 +237,10 @@ class PageWriter:
             table.set_zero(at)
         elif item.changed is not None:
             table.hashes[at] = item.hash
-            table.chunk[at, item.changed.zero] = HOLE
-            table.chunk[at, item.pages :] = HOLE
+            if len(item.changed.zero):
+                table.chunk[at, item.changed.zero] = HOLE
+            if item.pages < PAGES:
+                table.chunk[at, item.pages :] = HOLE
             self._gather(table, at, item.changed)
         elif not item.same:
             if item.data is not None:
@@ -272,12 +284,22 @@ class PageWriter:
         self._gathered_count = 0
 
 
+def _batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while batch := [*islice(items, size)]:
+        yield batch
+
+
 def _is_zero(data: Bytes) -> bool:
     # Looking at the beginning first settles it for almost all data that is not zero.
     if data[:64].any():
         return False
     # Eight bytes at a time, and without making truth values of them, it takes a tenth of the time.
     return not (data.any() if len(data) % 8 else np.bitwise_or.reduce(data.view(np.uint64)))
+
+
+def _words(data: Bytes) -> NDArray[np.uint64]:
+    """Whole pages, a row each."""
+    return data.view(np.uint64).reshape(-1, _WORDS)
 
 
 def _fitted(data: Bytes, size: int) -> Bytes:
