@@ -91,7 +91,9 @@ def test_a_sandbox(visit: Watched, store: Store) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Checkpoint").click()
     expect(page.locator(".toast").first).to_contain_text("is stored")
     subject = page.url.partition("/console/")[2]
-    type_in(page, "echo changed > /root/file")
+    type_in(page, "echo changed > /root/file; echo so $((1 + 1))")
+    expect(screen).to_contain_text("so 2")
+    expect(page.locator(".mark.live")).to_have_text("ready")  # this engine freezes nothing that runs
     page.get_by_role("button", name="Checkpoint").click()
     page.get_by_role("dialog").get_by_role("button", name="Checkpoint").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
