@@ -37,16 +37,18 @@ from holdfast.server import handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.archives import Archives
 from holdfast.server.consoles import Consoles
+from holdfast.server.copies import COPIES
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.logs import Requests
+from holdfast.server.looking import LOOKS
 from holdfast.server.openapi import describe
-from holdfast.server.operations import EVERY
+from holdfast.server.operations import Nothing, read_body
 from holdfast.server.sandbox_verbs import SANDBOX_OPERATIONS
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.sessions import Sessions
 from holdfast.server.site import routes as site_routes
-from holdfast.server.verbs import Nothing, read_body
+from holdfast.server.verbs import VERBS
 from holdfast.server.watching import FAR_SECONDS, NEAR_SECONDS, Watcher
 from holdfast.view.lineage import Lineage, trace
 from holdfast.view.reports import read_report
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.server")
 
+OPERATIONS = (*VERBS, *LOOKS, *COPIES)  # on the store; those on live sandboxes are apart
 MOST_CHECKPOINTS = 1000
 LOGIN_BYTES = 8192
 _OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
@@ -101,7 +104,7 @@ def create_app(
             *Consoles(hosted).routes(),
             Route("/v1/openapi.json", routes.openapi),
             Route("/v1/example", routes.example, methods=["POST"]),
-            *(each.route(routes.ask) for each in EVERY),
+            *(each.route(routes.ask) for each in OPERATIONS),
             *Archives(store).routes(),
             Route("/metrics", routes.metrics),
             Route("/execute", boxes.execute, methods=["POST"]),
@@ -164,7 +167,7 @@ class _Routes:
         return JSONResponse(told)
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(describe((*EVERY, *SANDBOX_OPERATIONS)))
+        return JSONResponse(describe((*OPERATIONS, *SANDBOX_OPERATIONS)))
 
     async def example(self, request: Request) -> Response:
         await read_body(request, Nothing)

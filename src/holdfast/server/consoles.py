@@ -14,10 +14,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.server import shapes
+from holdfast.server.operations import Nothing, Text, read_body
 from holdfast.server.sandbox_verbs import Reason
 from holdfast.server.sandboxes import accept
 from holdfast.server.sessions import Console, Sessions
-from holdfast.server.verbs import Nothing, Rollback, Text, read_body
+from holdfast.server.verbs import Rollback
 
 WAITING = 2000  # messages that a client may leave unread
 NO_SESSION, TOO_SLOW, BAD_MESSAGE = 4004, 1013, 1003

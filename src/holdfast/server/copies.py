@@ -11,13 +11,24 @@ from msgspec import Struct
 
 from holdfast.model.errors import UsageError
 from holdfast.sandbox import keeping
-from holdfast.server.verbs import ONE, Nothing, Operation
+from holdfast.server.operations import Nothing, Table
+from holdfast.server.verbs import ONE
 
 if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-def _begin(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
+COPIES = Table()
+
+
+@COPIES.verb(
+    "POST",
+    f"{ONE}/sandbox",
+    "Begin a sandbox with the content of another's checkpoint, to be attached to",
+    answer="SandboxPasses",
+    body=Nothing,
+)
+def begin_sandbox(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
     origin = store.resolve(given["id"])
     if origin.subject.kind != "sandbox":
         raise UsageError(f"{origin.short} is a checkpoint of {origin.subject}, not of a sandbox")
@@ -30,16 +41,3 @@ def _begin(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, ob
     identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
     keeping.fork(store, origin, identity, keeping.token_hash(token))
     return {"sandboxes": [{"id": identity, "token": token}]}
-
-
-OPERATIONS = (
-    Operation(
-        name="beginSandbox",
-        method="POST",
-        path=f"{ONE}/sandbox",
-        summary="Begin a sandbox with the content of another's checkpoint, to be attached to",
-        answer="SandboxPasses",
-        act=_begin,
-        body=Nothing,
-    ),
-)

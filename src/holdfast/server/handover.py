@@ -11,7 +11,7 @@ from holdfast.model.errors import BadInput, Denied, NotFound
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.handing import PATH, SCHEME, Plea
 from holdfast.server.answers import failed
-from holdfast.server.verbs import whole_body
+from holdfast.server.operations import whole_body
 
 ROUTE = f"{PATH}/{{id}}"
 

@@ -13,6 +13,7 @@ from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
 from holdfast.server import schemas
 from holdfast.server.archives import MEDIA_TYPE
+from holdfast.server.operations import Operation
 from holdfast.server.sandbox_verbs import SandboxOperation
 from holdfast.server.schemas import COUNT as _COUNT
 from holdfast.server.schemas import FLAG as _FLAG
@@ -22,7 +23,6 @@ from holdfast.server.schemas import listed as _list
 from holdfast.server.schemas import maybe as _maybe
 from holdfast.server.schemas import named as _ref
 from holdfast.server.schemas import shaped as _object
-from holdfast.server.verbs import Operation
 
 SCHEMAS: dict[str, Schema] = {
     "Error": _object(error=_object(kind=_TEXT, message=_TEXT, hint=_maybe(_TEXT))),

@@ -23,7 +23,7 @@ from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server import shapes
 from holdfast.server.files import do_to_files
-from holdfast.server.verbs import MAX_BODY, Nothing, Text, read_body
+from holdfast.server.operations import MAX_BODY, Nothing, Text, read_body
 
 ONE = "/v1/sandboxes/{id}"
 Shape = dict[str, object]

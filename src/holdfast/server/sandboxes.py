@@ -29,8 +29,8 @@ from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server.connection import Connection
 from holdfast.server.guard import SANDBOX_PROTOCOL, offered
+from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
-from holdfast.server.verbs import whole_body
 
 PROTOCOL = "holdfast.v1"
 FIRST_FRAME_SECONDS = 30.0

@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
-from holdfast.runtime.trial import clear
-from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines import bundle, control
+from holdfast.sandbox.engines.bundle import Config
+from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.limits import Groups
 
 PLATFORM = "systrap"
-STEP_SECONDS = 60.0
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
 HOST_PROCESSES = 4096
 
 
-class GvisorEngine:
+class GvisorEngine(ContainerEngine["GvisorBox"]):
     """Sandboxes under `runsc`."""
 
     name = "gvisor"
@@ -78,60 +76,33 @@ class GvisorEngine:
             "cpu": bundle.cpu_flags(),
         }
 
+    def host_processes(self, build: Build) -> int:
+        return HOST_PROCESSES
+
+    def box(self, build: Build, groups: Groups) -> GvisorBox:
+        return GvisorBox(self, build, groups)
+
     async def create(self, build: Build) -> GvisorBox:
-        return await self._begin(build, "run")
+        return await self.begin(build, "run")
 
     async def restore(self, build: Build, image: Path) -> GvisorBox:
-        return await self._begin(build, "restore", f"-image-path={image}")
-
-    async def _begin(self, build: Build, verb: str, *options: str) -> GvisorBox:
-        if build.network:
-            self.capabilities.need("network", self.name)
-        await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
-        groups = limits.make(build.name, build.limits, processes=HOST_PROCESSES)
-        box = GvisorBox(self, build, groups)
-        try:
-            box.folder.mkdir()
-            config = json.dumps(bundle.config(build))
-            (box.folder / "config.json").write_text(config, encoding="utf-8")
-            words = [*box.runsc, verb, "-detach", *options, "-bundle", str(box.folder), build.name]
-            process = await launch.start(groups.wrap(words), box.launched, box.log, self.environ)
-            box.launched.close_inner()
-            code = await launch.finished(process, STEP_SECONDS)
-            if code != 0:
-                why = launch.failure(code, STEP_SECONDS, box.log)
-                raise HoldfastError(f"runsc {verb}: {why}")
-        except BaseException:
-            box.launched.close()
-            await box.end()
-            await box.clear()
-            raise
-        return box
+        return await self.begin(build, "restore", f"-image-path={image}")
 
 
-class GvisorBox:
-    """One container of runsc, in a folder of its own."""
+class GvisorBox(ContainerBox):
+    """One container of runsc."""
+
+    flags = (f"--platform={PLATFORM}", "--network=none", "--ignore-cgroups", "--overlay2=none")
 
     def __init__(self, engine: GvisorEngine, build: Build, groups: Groups) -> None:
+        super().__init__(engine.program, engine.environ, build, groups)
         self._engine = engine
-        self._build = build
-        self._groups = groups
-        self._ended = False
-        self.folder = build.folder / "bundle"
-        self.log = build.folder / "runsc.log"
-        self.launched = launch.Pipes()
-        self.runsc = [
-            str(engine.program),
-            f"--root={build.folder / 'state'}",
-            f"--platform={PLATFORM}",
-            "--network=none",
-            "--ignore-cgroups",
-            "--overlay2=none",
-        ]
 
-    @property
-    def pipes(self) -> tuple[int, int]:
-        return self.launched.ours
+    def config(self) -> Config:
+        return bundle.config(self._build)
+
+    def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
+        return self._groups.wrap(words), self.log
 
     async def freeze(self, image: Path) -> None:
         name = self._build.name
@@ -140,7 +111,7 @@ class GvisorBox:
             if direct is not None:
                 await asyncio.to_thread(control.pause, direct, STEP_SECONDS)
             else:
-                await self._do("pause", name)
+                await self.command("pause", name)
         except HoldfastError as error:
             raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
         try:
@@ -150,7 +121,7 @@ class GvisorBox:
                 await asyncio.to_thread(control.checkpoint, direct, image, STEP_SECONDS)
             else:
                 flags = ("-compression=none", "-leave-running", f"-image-path={image}")
-                await self._do("checkpoint", *flags, name)
+                await self.command("checkpoint", *flags, name)
         except (HoldfastError, OSError) as error:
             await self.thaw()
             raise CaptureFailed(f"runsc could not take a checkpoint: {error}") from None
@@ -159,7 +130,7 @@ class GvisorBox:
         if self._direct is not None:
             await asyncio.to_thread(control.resume, self._direct, STEP_SECONDS)
         else:
-            await self._do("resume", self._build.name)
+            await self.command("resume", self._build.name)
 
     @cached_property
     def _direct(self) -> Path | None:
@@ -176,28 +147,10 @@ class GvisorBox:
         if self._groups.folders:
             self._groups.kill()
         else:
-            await self._try("kill", self._build.name, "KILL")
+            await self.attempt("kill", self._build.name, "KILL")
 
-    async def clear(self) -> None:
+    async def delete(self) -> None:
         if not self._groups.folders:
             # It waits for more than a second. Where the groups have killed everything, what is
             # left are files in a folder of its own.
-            await self._try("delete", "-force", self._build.name)
-        await asyncio.to_thread(self._remove)
-
-    def _remove(self) -> None:
-        self._groups.kill()
-        self._groups.remove()
-        volume.clear(self._build.volume)
-        clear(self._build.folder)
-
-    async def _do(self, *words: str) -> None:
-        argv = [*self.runsc, *words]
-        await launch.command(argv, self.log, self._engine.environ, STEP_SECONDS)
-
-    async def _try(self, *words: str) -> None:
-        """What may fail because the container is gone already; the log has it."""
-        try:
-            await self._do(*words)
-        except HoldfastError:
-            return
+            await self.attempt("delete", "-force", self._build.name)

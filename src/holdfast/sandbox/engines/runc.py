@@ -7,25 +7,24 @@ CRIU writes plain pages of memory that the store can tell apart page by page.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
-from holdfast.runtime.trial import clear
-from holdfast.sandbox import launch, limits, volume
+from holdfast.sandbox import limits
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines import bundle
+from holdfast.sandbox.engines.bundle import Config
+from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.limits import Groups
 
-STEP_SECONDS = 60.0
 # What CRIU is asked for besides: files that were deleted while open, whatever their size.
 CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\n"
 # A user namespace in which everybody has the number he has outside: the powers of root inside
@@ -35,7 +34,7 @@ _MASKED = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"]
 _READ_ONLY = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"]
 
 
-class RuncEngine:
+class RuncEngine(ContainerEngine["RuncBox"]):
     """Sandboxes under `runc`."""
 
     name = "runc"
@@ -80,57 +79,22 @@ class RuncEngine:
         outcome = run((str(program), "--version"), seconds=STEP_SECONDS, environ=self.environ)
         return " ".join(outcome.stdout.split())[:200]
 
+    def box(self, build: Build, groups: Groups) -> RuncBox:
+        return RuncBox(self.program, self.environ, build, groups)
+
     async def create(self, build: Build) -> RuncBox:
-        return await self._begin(build, "run")
+        return await self.begin(build, "run")
 
     async def restore(self, build: Build, image: Path) -> RuncBox:
         work = build.folder / "work"
-        return await self._begin(build, "restore", f"--image-path={image}", f"--work-path={work}")
-
-    async def _begin(self, build: Build, verb: str, *options: str) -> RuncBox:
-        if build.network:
-            self.capabilities.need("network", self.name)
-        await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
-        groups = limits.make(build.name, build.limits, processes=build.limits.processes + 2)
-        box = RuncBox(self, build, groups)
-        try:
-            await asyncio.to_thread(box.lay_out)
-            words = [*box.runc, verb, "--detach", *options, "--bundle", str(box.folder), build.name]
-            process = await launch.start(words, box.launched, None, self.environ)
-            box.launched.close_inner()
-            code = await launch.finished(process, STEP_SECONDS)
-            if code != 0:
-                why = launch.failure(code, STEP_SECONDS, box.log)
-                told = criu_error(build.folder / "work" / "restore.log")
-                raise HoldfastError(f"runc {verb}: {told or why}")
-        except BaseException:
-            box.launched.close()
-            await box.end()
-            await box.clear()
-            raise
-        return box
+        return await self.begin(build, "restore", f"--image-path={image}", f"--work-path={work}")
 
 
-class RuncBox:
-    """One container of runc, in a folder of its own."""
+class RuncBox(ContainerBox):
+    """One container of runc."""
 
-    def __init__(self, engine: RuncEngine, build: Build, groups: Groups) -> None:
-        self._engine = engine
-        self._build = build
-        self._groups = groups  # runc joins them by their path
-        self._ended = False
-        self.folder = build.folder / "bundle"
-        self.log = build.folder / "runc.log"
-        self.launched = launch.Pipes()
-        self.runc = [
-            str(engine.program),
-            f"--root={build.folder / 'state'}",
-            f"--log={self.log}",
-        ]
-
-    def lay_out(self) -> None:
-        """The bundle, and what CRIU reads. Blocking."""
-        self.folder.mkdir()
+    def config(self) -> Config:
+        """The bundle's, with what CRIU reads beside it."""
         (self._build.folder / "work").mkdir()
         options = self._build.folder / "criu.conf"
         options.write_text(CRIU_OPTIONS, encoding="utf-8")
@@ -157,23 +121,30 @@ class RuncBox:
             readonlyPaths=_READ_ONLY,
         )
         settled["annotations"] = {"org.criu.config": str(options)}
-        (self.folder / "config.json").write_text(json.dumps(settled), encoding="utf-8")
+        return settled
 
-    @property
-    def pipes(self) -> tuple[int, int]:
-        return self.launched.ours
+    def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
+        # runc joins the groups by their path, and notes what goes wrong by itself: a container
+        # with a file of the host among its streams cannot be frozen.
+        return [words[0], f"--log={self.log}", *words[1:]], None
+
+    def complaint(self, verb: str) -> str:
+        return criu_error(self._build.folder / "work" / f"{verb}.log")
+
+    def groups(self) -> Groups:
+        return limits.left_by(self._build.name)  # runc made more of them than we did
 
     async def freeze(self, image: Path) -> None:
         name = self._build.name
         work = self._build.folder / "work"
         try:
-            await self._do("pause", name)
+            await self.command("pause", name)
         except HoldfastError as error:
             raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
         try:
             image.mkdir(mode=0o700)  # runc would make a folder that nobody can enter
             places = (f"--image-path={image}", f"--work-path={work}")
-            await self._do("checkpoint", "--leave-running", "--file-locks", *places, name)
+            await self.command("checkpoint", "--leave-running", "--file-locks", *places, name)
             await asyncio.to_thread(self._name_pipes, image)
         except (HoldfastError, OSError) as error:
             await self.thaw()
@@ -187,28 +158,15 @@ class RuncBox:
         (image / "descriptors.json").write_text(json.dumps(named), encoding="utf-8")
 
     async def thaw(self) -> None:
-        await self._do("resume", self._build.name)
+        await self.command("resume", self._build.name)
 
     async def end(self) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.to_thread(limits.left_by(self._build.name).kill)
+            await asyncio.to_thread(self.groups().kill)
 
-    async def clear(self) -> None:
-        with contextlib.suppress(HoldfastError):  # never made, or gone already; the log has it
-            await self._do("delete", "--force", self._build.name)
-        await asyncio.to_thread(self._remove)
-
-    def _remove(self) -> None:
-        left = limits.left_by(self._build.name)
-        left.kill()
-        left.remove()
-        volume.clear(self._build.volume)
-        clear(self._build.folder)  # unmounts what a killed CRIU left there
-
-    async def _do(self, *words: str) -> None:
-        argv = [*self.runc, *words]
-        await launch.command(argv, self.log, self._engine.environ, STEP_SECONDS)
+    async def delete(self) -> None:
+        await self.attempt("delete", "--force", self._build.name)
 
 
 def criu_error(log: Path) -> str:

@@ -1,0 +1,139 @@
+"""Containers of an OCI runtime: what `runsc` and `runc` share, from the bundle to the last file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from holdfast.model.errors import HoldfastError
+from holdfast.runtime.trial import clear
+from holdfast.sandbox import launch, limits, volume
+from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.engines.bundle import Config
+from holdfast.sandbox.limits import Groups
+
+STEP_SECONDS = 60.0  # for one command of the runtime
+
+
+class ContainerBox:
+    """One container, in a folder of its own."""
+
+    flags: ClassVar[tuple[str, ...]] = ()  # what the runtime is told in every command
+
+    def __init__(
+        self, program: Path, environ: Mapping[str, str], build: Build, groups: Groups
+    ) -> None:
+        self._environ = environ
+        self._build = build
+        self._groups = groups
+        self._ended = False
+        self.folder = build.folder / "bundle"
+        self.log = build.folder / f"{program.name}.log"
+        self.launched = launch.Pipes()
+        self._command = [str(program), f"--root={build.folder / 'state'}", *self.flags]
+
+    @property
+    def pipes(self) -> tuple[int, int]:
+        return self.launched.ours
+
+    # -- what each runtime has of its own
+
+    def config(self) -> Config:
+        """What its bundle says. Blocking: it may write more beside it."""
+        raise NotImplementedError
+
+    def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
+        """How its first command is begun, and where that may complain."""
+        raise NotImplementedError
+
+    def complaint(self, verb: str) -> str:
+        """What the runtime's own tools noted about a failure, if anything."""
+        return ""
+
+    def groups(self) -> Groups:
+        """The control groups it is in now."""
+        return self._groups
+
+    async def end(self) -> None:
+        raise NotImplementedError
+
+    async def delete(self) -> None:
+        """What the runtime has to be told once everything has ended."""
+        raise NotImplementedError
+
+    # -- what they share
+
+    async def begin(self, verb: str, *options: str) -> None:
+        """Raises HoldfastError and leaves nothing."""
+        try:
+            await asyncio.to_thread(self._lay_out)
+            words = [verb, "--detach", *options, "--bundle", str(self.folder), self._build.name]
+            argv, log = self.launching([*self._command, *words])
+            process = await launch.start(argv, self.launched, log, self._environ)
+            self.launched.close_inner()
+            code = await launch.finished(process, STEP_SECONDS)
+            if code != 0:
+                why = self.complaint(verb) or launch.failure(code, STEP_SECONDS, self.log)
+                raise HoldfastError(f"{Path(self._command[0]).name} {verb}: {why}")
+        except BaseException:
+            self.launched.close()
+            await self.end()
+            await self.clear()
+            raise
+
+    def _lay_out(self) -> None:
+        self.folder.mkdir()
+        text = json.dumps(self.config())
+        (self.folder / "config.json").write_text(text, encoding="utf-8")
+
+    async def clear(self) -> None:
+        await self.delete()
+        await asyncio.to_thread(self._remove)
+
+    def _remove(self) -> None:
+        groups = self.groups()
+        groups.kill()
+        groups.remove()
+        volume.clear(self._build.volume)
+        clear(self._build.folder)  # unmounts what a killed engine left there
+
+    async def command(self, *words: str) -> None:
+        """One command of the runtime, to its end. Raises HoldfastError with its last words."""
+        argv = [*self._command, *words]
+        await launch.command(argv, self.log, self._environ, STEP_SECONDS)
+
+    async def attempt(self, *words: str) -> None:
+        """What may fail because the container is gone already; the log has it."""
+        try:
+            await self.command(*words)
+        except HoldfastError:
+            return
+
+
+BoxType = TypeVar("BoxType", bound=ContainerBox)
+
+
+class ContainerEngine(Generic[BoxType]):
+    """Makes them."""
+
+    name: str
+    capabilities: Capabilities
+
+    def host_processes(self, build: Build) -> int:
+        """How many of the host's processes one sandbox may be."""
+        return build.limits.processes + 2
+
+    def box(self, build: Build, groups: Groups) -> BoxType:
+        raise NotImplementedError
+
+    async def begin(self, build: Build, verb: str, *options: str) -> BoxType:
+        if build.network:
+            self.capabilities.need("network", self.name)
+        await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
+        groups = limits.make(build.name, build.limits, processes=self.host_processes(build))
+        box = self.box(build, groups)
+        await box.begin(verb, *options)
+        return box
