@@ -15,11 +15,12 @@ from pathlib import Path
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import volume
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
-from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.line import AgentLine, Start
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")
+_WARM_SECONDS = 30.0
 Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 
@@ -35,6 +36,16 @@ class Body:
     def image(self) -> Path:
         """Where the engine writes memory when it freezes."""
         return self.build.folder / "image"
+
+    async def warm(self) -> None:
+        """Let a program begin and end, so that the next finds libraries and folders in memory."""
+        root = self.build.root
+        # One in which nothing begins says so to whoever uses it.
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            env = {"PATH": root.path, "LANG": "C.UTF-8"}
+            first = await self.line.start(Start(argv=[*root.python, "-c", "pass"], env=env))
+            async with asyncio.timeout(_WARM_SECONDS):
+                await first.wait()
 
     async def end(self) -> None:
         await self.box.end()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.contract import Limits
 
 _MOUNT = Path("/sys/fs/cgroup")
@@ -42,8 +43,37 @@ class Groups:
                 except ProcessLookupError:
                     continue
         for folder in self.folders:
+            for name, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+                if (control := folder / name).exists():
+                    control.write_text(word)
+
+    def stop(self, seconds: float) -> None:
+        """Let everything inside stand still until `go`. Raises HoldfastError when it does not in
+        time; then it goes on."""
+        control, frozen, shows = self._freezer()
+        control.write_text("FROZEN" if shows == control else "1")
+        deadline = time.monotonic() + seconds
+        while frozen not in shows.read_text():
+            if time.monotonic() > deadline:
+                self.go()
+                raise HoldfastError(f"it did not stand still within {seconds:g} s")
+            time.sleep(0.001)
+
+    def go(self) -> None:
+        """Go on after `stop`."""
+        control, _, shows = self._freezer()
+        control.write_text("THAWED" if shows == control else "0")
+
+    def _freezer(self) -> tuple[Path, str, Path]:
+        """What to write to, and what then stands where. Version 1 first: where both are there,
+        it is the one that CRIU knows how to look behind."""
+        for folder in self.folders:
             if (state := folder / "freezer.state").exists():
-                state.write_text("THAWED")
+                return state, "FROZEN", state
+        for folder in self.folders:
+            if (control := folder / "cgroup.freeze").exists():
+                return control, "frozen 1", folder / "cgroup.events"
+        raise HoldfastError("there is no control group that could make it stand still")
 
     def remove(self) -> None:
         """Remove the groups; the kernel refuses while something in them is still ending."""

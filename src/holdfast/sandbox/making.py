@@ -61,4 +61,11 @@ class Maker:
         return await self._workshop.make(root, limits, network=request.network, fill=fill)
 
     async def _plain(self) -> Body:
-        return await self._workshop.make(self._catalogue.default, self._settings.limits)
+        body = await self._workshop.make(self._catalogue.default, self._settings.limits)
+        try:
+            await body.warm()  # nobody waits for it yet
+        except BaseException:
+            await body.end()
+            await body.clear()
+            raise
+        return body

@@ -5,20 +5,32 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import resource
-import signal
-import socket
-import struct
 import termios
-from typing import Any, NoReturn
 
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.agent.files import file_verb
+from holdfast.sandbox.agent.small import (
+    SIG_DFL,
+    SIGCHLD,
+    SIGPIPE,
+    SIGXFSZ,
+    TYPE_CHECKING,
+    decode,
+    set_wakeup_fd,
+    signal,
+)
 
-Order = dict[str, Any]  # JSON: what is in it depends on its type
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from holdfast.sandbox.agent.small import Order
+
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 4, 38, 24
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+LAST_CAPABILITY = 63
+BEYOND = 64  # where a child has the two descriptors that its program will not
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -38,131 +50,164 @@ class Process:
 
 
 class Spare:
-    """A child that was forked before anybody asked for it, and waits to be told what to become.
-    It has our power until then and holds none of our descriptors but its own line."""
+    """A child that was forked before anybody asked for it, with pipes of its own, and waits to be
+    told what to become. Everything that can be done before is done; it has our user until then,
+    so that no program can touch it."""
 
     def __init__(self) -> None:
-        self.line, theirs = socket.socketpair()
-        self.pid = os.fork()
-        if self.pid == 0:
-            wait_for_order(theirs)
-        theirs.close()
-
-    def send(self, order: Order, ends: tuple[int, int, int, int]) -> None:
-        """Raises OSError when it is gone."""
-        text = json.dumps(order).encode()
-        socket.send_fds(self.line, [struct.pack(">I", len(text))], ends)
-        self.line.sendall(text)
-
-    def close(self) -> None:
-        """Without its line it ends."""
-        self.line.close()
-
-
-def wait_for_order(line: socket.socket) -> NoReturn:
-    os.closerange(0, line.fileno())
-    os.closerange(line.fileno() + 1, 4096)
-    signal.set_wakeup_fd(-1)
-    length, ends, _, _ = socket.recv_fds(line, 4, 4)
-    if not length:
-        os._exit(0)  # nobody needs it any more
-    text = b""
-    while len(text) < struct.unpack(">I", length)[0]:
-        text += line.recv(1 << 18)
-    order = json.loads(text)
-    # The ends must not lie where they will go, nor where the program expects nothing.
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 16) for fd in ends]
-    become(order, (high[0], high[1], high[2]), high[3], order.get("rows") is not None)
-
-
-def spawn(order: Order, spare: Spare | None) -> Process:
-    """Let a child become a program. Raises OSError when that cannot be run."""
-    terminal = order.get("rows") is not None
-    own: list[int] = []
-    try:
-        if terminal:
-            master, slave = os.openpty()
-            own += [master, slave]
-            set_size(slave, order["rows"], order["columns"])
-            if os.getuid() == 0:
-                os.fchown(slave, USER, USER)
-            ends = (slave, slave, slave)
-        else:
-            if order.get("stdin", True):
-                input_read, input_write = os.pipe()
-            else:
-                input_read, input_write = os.open("/dev/null", os.O_RDONLY), -1
-            out_read, out_write = os.pipe()
-            err_read, err_write = os.pipe()
-            own += [input_read, input_write, out_read, out_write, err_read, err_write]
-            ends = (input_read, out_write, err_write)
-        trouble_read, trouble_write = os.pipe()
-        own += [trouble_read, trouble_write]
-        pid = hand_out(order, (*ends, trouble_write), spare)
-        os.close(trouble_write)
-        own.remove(trouble_write)
-        trouble = os.read(trouble_read, 4096)
-        if trouble:
-            os.waitpid(pid, 0)
-            number, _, where = trouble.decode("utf-8", "replace").partition(" ")
-            raise OSError(int(number), os.strerror(int(number)), where or None)
-        process = Process(order["id"], pid, order["window"])
-        if terminal:
-            process.terminal = process.input = master
-            process.outputs = {master: "stdout"}
-            own.remove(master)
-        else:
-            process.input = input_write if input_write >= 0 else None
-            process.outputs = {out_read: "stdout", err_read: "stderr"}
-            for fd in (input_write, out_read, err_read):
-                own.remove(fd)
-        return process
-    finally:
-        for fd in own:
-            if fd >= 0:
+        theirs: list[int] = []
+        self.ours: list[int] = []
+        try:
+            for ours_reads in (False, False, True, True, True):  # order, 0, 1, 2, trouble
+                ends = os.pipe()
+                self.ours.append(ends[0] if ours_reads else ends[1])
+                theirs.append(ends[1] if ours_reads else ends[0])
+            for fd in self.ours[1:4]:
+                os.set_blocking(fd, False)
+            self.pid = os.fork()
+            if self.pid == 0:
+                wait_for_order(theirs)
+        except OSError:
+            self.close()
+            raise
+        finally:
+            for fd in theirs:
                 os.close(fd)
 
+    def take(self, *which: int) -> list[int]:
+        """Pipes that are somebody else's to close from now on."""
+        taken = [self.ours[each] for each in which]
+        self.ours = [fd for fd in self.ours if fd not in taken]
+        return taken
 
-def hand_out(order: Order, ends: tuple[int, int, int, int], spare: Spare | None) -> int:
+    def send(self, text: bytes) -> None:
+        """Raises OSError when it is gone."""
+        view = memoryview(text)
+        while view:
+            view = view[os.write(self.ours[0], view) :]
+        os.close(self.ours.pop(0))
+
+    def close(self) -> None:
+        """Without its pipes it ends."""
+        while self.ours:
+            os.close(self.ours.pop())
+
+
+def wait_for_order(theirs: list[int]) -> NoReturn:
+    """In the child: be ready for anything, then for one thing."""
+    try:
+        set_wakeup_fd(-1)
+        signal(SIGCHLD, SIG_DFL)
+        # Python ignores these two, and ignoring is inherited.
+        signal(SIGPIPE, SIG_DFL)
+        signal(SIGXFSZ, SIG_DFL)
+        for target, fd in enumerate(theirs[1:4]):
+            os.dup2(fd, target)
+        line = fcntl.fcntl(theirs[0], fcntl.F_DUPFD_CLOEXEC, BEYOND)
+        trouble = fcntl.fcntl(theirs[4], fcntl.F_DUPFD_CLOEXEC, BEYOND)
+        os.closerange(3, line)
+        os.closerange(line + 1, trouble)
+        os.closerange(trouble + 1, 4096)
+        os.setsid()
+        os.umask(0o022)
+        bar_power()
+        text = b""
+        while block := os.read(line, 1 << 20):
+            text += block
+        if text:  # without any, nobody needs it any more
+            order, _, terminal = text.partition(b"\n")
+            become(decode(order), terminal.decode(), trouble)
+    finally:
+        os._exit(127)
+
+
+def spawn(order: Order, text: bytes, spare: Spare | None) -> Process:
+    """Let a child become a program; `text` is the order as it came. Raises OSError when that
+    cannot be run."""
+    if order.get("rows") is not None:
+        return spawn_on_terminal(order, text, spare)
+    child = hand_out(text, spare)
+    try:
+        heed(child)
+        process = Process(order["id"], child.pid, order["window"])
+        input_end, output, errors = child.take(0, 1, 2)
+        process.outputs = {output: "stdout", errors: "stderr"}
+        if order.get("stdin", True):
+            process.input = input_end
+        else:
+            os.close(input_end)
+        return process
+    finally:
+        child.close()
+
+
+def spawn_on_terminal(order: Order, text: bytes, spare: Spare | None) -> Process:
+    master, slave = os.openpty()
+    try:
+        set_size(slave, order["rows"], order["columns"])
+        if os.getuid() == 0:
+            os.fchown(slave, USER, USER)
+        child = hand_out(text + b"\n" + os.ttyname(slave).encode(), spare)
+        try:
+            heed(child)
+        finally:
+            child.close()
+    except BaseException:
+        os.close(master)
+        raise
+    finally:
+        os.close(slave)
+    os.set_blocking(master, False)
+    process = Process(order["id"], child.pid, order["window"])
+    process.terminal = process.input = master
+    process.outputs = {master: "stdout"}
+    return process
+
+
+def hand_out(text: bytes, spare: Spare | None) -> Spare:
     """The child that now becomes the program: the one that waited, or a new one."""
     for child in (spare, None):
         child = child or Spare()
         try:
-            child.send(order, ends)
-            return child.pid
+            child.send(text)
+            return child
         except OSError:
-            continue  # somebody ended it; a new one is there for sure
-        finally:
-            child.close()
+            child.close()  # somebody ended it; a new one is there for sure
     raise OSError(errno.EAGAIN, "no process can be started")
 
 
-def become(order: Order, ends: tuple[int, int, int], trouble: int, terminal: bool) -> NoReturn:
+def heed(child: Spare) -> None:
+    """Wait until it is the program. Raises OSError with what kept it from that."""
+    trouble = os.read(child.ours[-1], 4096)
+    if trouble:
+        os.waitpid(child.pid, 0)
+        number, _, where = trouble.decode("utf-8", "replace").partition(" ")
+        raise OSError(int(number), os.strerror(int(number)), where or None)
+
+
+def become(order: Order, terminal: str, trouble: int) -> NoReturn:
     """In the child: give up all power, then be the program."""
     where = ""
     try:
-        os.setsid()
-        for target, fd in enumerate(ends):
-            os.dup2(fd, target)
-        if terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Python ignores these two, and ignoring is inherited.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         for name, limit in order.get("limits", {}).items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-        give_up_power()
-        os.closerange(3, trouble)
-        os.closerange(trouble + 1, 64)  # those above were closed when it began to wait
+        be_user()
+        if terminal:
+            stream = os.open(terminal, os.O_RDWR)
+            fcntl.ioctl(stream, termios.TIOCSCTTY, 0)
+            for target in range(3):
+                os.dup2(stream, target)
+            os.close(stream)
+        elif not order.get("stdin", True):
+            nothing = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.close(nothing)
         where = order.get("cwd") or "/"
         os.chdir(where)
         if "call" in order:
             os.close(trouble)
             file_verb(order)
         where = order["argv"][0]
-        os.set_inheritable(trouble, False)
-        os.umask(0o022)
         os.execvpe(order["argv"][0], order["argv"], order["env"])
     except OSError as error:
         os.write(trouble, f"{error.errno} {where}".encode())
@@ -171,21 +216,26 @@ def become(order: Order, ends: tuple[int, int, int], trouble: int, terminal: boo
     os._exit(127)
 
 
-def give_up_power() -> None:
-    """Another user, no capabilities, and no way to get any."""
+def bar_power() -> None:
+    """No program of this child's can get any capability, whatever it executes."""
     if os.getuid() == 0:
-        last = 63
-        for capability in range(last + 1):
+        for capability in range(LAST_CAPABILITY + 1):
             if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
                 break  # beyond the last one that this kernel knows
         os.setgroups([])
-        os.setresgid(USER, USER, USER)
-        os.setresuid(USER, USER, USER)
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # as a user namespace's owner
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
+def be_user() -> None:
+    """Another user, and with it no capabilities."""
+    if os.getuid() == 0:
+        os.setresgid(USER, USER, USER)
+        os.setresuid(USER, USER, USER)
+
+
 def set_size(terminal: int, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    termios.tcsetwinsize(terminal, (rows, columns))
 
 
 def may_be_looked_at(yes: bool) -> None:

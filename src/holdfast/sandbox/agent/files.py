@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-from typing import Any, BinaryIO, NoReturn
+
+from holdfast.sandbox.agent.small import TYPE_CHECKING, encode
+
+if TYPE_CHECKING:
+    from typing import BinaryIO, NoReturn
+
+    from holdfast.sandbox.agent.small import Order
 
 BLOCK = 1 << 20
 
 
-def file_verb(order: dict[str, Any]) -> NoReturn:
+def file_verb(order: Order) -> NoReturn:
     """Do one thing to a file, with the standard streams as its data."""
     verb, path, offset = order["call"], order["path"], order.get("offset")
     try:
@@ -33,7 +38,7 @@ def file_verb(order: dict[str, Any]) -> NoReturn:
             os.rename(path, order["to"])
         elif verb == "list":
             for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-                write_all(json.dumps(described(entry)).encode() + b"\n")
+                write_all(encode(described(entry)) + b"\n")
         elif verb == "mkdir":
             os.makedirs(path, exist_ok=True)
         elif verb == "remove":
@@ -47,8 +52,8 @@ def file_verb(order: dict[str, Any]) -> NoReturn:
 def read_piece(file: BinaryIO, offset: int, size: int) -> None:
     """A line about the whole file, then what was asked for."""
     status = os.fstat(file.fileno())
-    told = {"size": status.st_size, "modified": status.st_mtime}
-    write_all(json.dumps(told).encode() + b"\n")
+    whole = {"size": status.st_size, "modified": status.st_mtime}
+    write_all(encode(whole) + b"\n")
     file.seek(offset)
     while size > 0 and (block := file.read(min(size, BLOCK))):
         write_all(block)

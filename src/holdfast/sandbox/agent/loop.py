@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import selectors
-import signal
-import struct
-from typing import NoReturn
+from select import EPOLLIN, EPOLLOUT, epoll
 
-from holdfast.sandbox.agent.children import (
-    Order,
-    Process,
-    Spare,
-    may_be_looked_at,
-    set_size,
-    spawn,
+from holdfast.sandbox.agent.children import Process, Spare, may_be_looked_at, set_size, spawn
+from holdfast.sandbox.agent.small import (
+    SIGCHLD,
+    SIGKILL,
+    TYPE_CHECKING,
+    decode,
+    encode,
+    set_wakeup_fd,
+    signal,
 )
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from holdfast.sandbox.agent.small import Order
 
 VERSION = 1
 PIECE = 64 * 1024
 MAX_FRAME = 1 << 20
 INPUT_WINDOW = 256 * 1024
-SPARE_SECONDS = 0.005  # of quiet, after which a child is forked for the next program
+SPARE_SECONDS = 0.2  # of quiet, after which a child is forked for the next program
 GENERATION = "/run/holdfast/generation"
 
 
@@ -36,25 +39,28 @@ class Agent:
         self.buffer = bytearray()
         self.processes: dict[str, Process] = {}
         self.spare: Spare | None = None
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(source, selectors.EVENT_READ, None)
+        self.poll = epoll()
+        self.watched: dict[int, tuple[Process, int]] = {}
+        self.poll.register(source, EPOLLIN)
         # A child's end wakes the loop through this pipe.
         self.wake, wake_up = os.pipe()
         os.set_blocking(wake_up, False)
         os.set_blocking(self.wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
-        self.selector.register(self.wake, selectors.EVENT_READ, None)
+        signal(SIGCHLD, lambda *_: None)
+        set_wakeup_fd(wake_up, warn_on_full_buffer=False)
+        self.poll.register(self.wake, EPOLLIN)
 
     # -- frames
 
     def send(self, data: bytes = b"", **header: object) -> None:
-        payload = json.dumps(header).encode() + b"\n" + data
-        view = memoryview(struct.pack(">I", len(payload)) + payload)
+        self.write(frame(data, **header))
+
+    def write(self, text: bytes) -> None:
+        view = memoryview(text)
         while view:
             view = view[os.write(self.sink, view) :]
 
-    def receive(self) -> list[tuple[Order, bytes]]:
+    def receive(self) -> list[tuple[bytes, bytes]]:
         """The frames that are complete now, after one read; ends when the host is gone."""
         block = os.read(self.source, 1 << 18)
         if not block:
@@ -62,44 +68,45 @@ class Agent:
         self.buffer += block
         frames = []
         while len(self.buffer) >= 4:
-            length = struct.unpack_from(">I", self.buffer)[0]
+            length = int.from_bytes(self.buffer[:4], "big")
             if length > MAX_FRAME:
                 os._exit(71)
             if len(self.buffer) < 4 + length:
                 break
             line, _, data = bytes(self.buffer[4 : 4 + length]).partition(b"\n")
             del self.buffer[: 4 + length]
-            frames.append((json.loads(line), data))
+            frames.append((line, data))
         return frames
 
     # -- the loop
 
     def run(self) -> NoReturn:
-        self.replenish()
         self.send(type="ready", version=VERSION)
+        self.replenish()
         while True:
-            found = self.selector.select(SPARE_SECONDS if self.spare is None else None)
+            found = self.poll.poll(SPARE_SECONDS if self.spare is None else None)
             if not found:
                 self.replenish()  # nothing else is to be done just now
-            for key, events in found:
-                if key.fileobj == self.source:
-                    for header, data in self.receive():
-                        self.obey(header, data)
-                elif key.fileobj == self.wake:
+            for fd, events in found:
+                if fd == self.source:
+                    for line, data in self.receive():
+                        self.obey(line, data)
+                elif fd == self.wake:
                     self.drain_wake()
                     self.reap()
-                else:
-                    self.serve(key.data, key.fd, events)
+                elif fd in self.watched:
+                    self.serve(fd, events)
 
     def replenish(self) -> None:
         """Have a child ready for the next program."""
         if self.spare is None:
             self.spare = Spare()
 
-    def obey(self, header: Order, data: bytes) -> None:
+    def obey(self, line: bytes, data: bytes) -> None:
+        header = decode(line)
         kind = header["type"]
         if kind == "start":
-            self.start(header)
+            self.start(header, line)
             return
         if kind == "quiesce":
             self.quiesce(header["epoch"])
@@ -118,12 +125,12 @@ class Agent:
         elif kind == "resize" and process.terminal is not None:
             set_size(process.terminal, header["rows"], header["columns"])
 
-    def serve(self, process: Process, fd: int, events: int) -> None:
-        if self.processes.get(process.identity) is not process and fd not in process.outputs:
-            return
-        if events & selectors.EVENT_WRITE:
+    def serve(self, fd: int, events: int) -> None:
+        """A pipe's end and its errors are found by whoever reads or writes."""
+        process, wanted = self.watched[fd]
+        if wanted & EPOLLOUT and events & ~EPOLLIN:
             self.feed(process)
-        if events & selectors.EVENT_READ and fd in process.outputs:
+        if wanted & EPOLLIN and events & ~EPOLLOUT and fd in process.outputs:
             self.carry(process, fd)
             self.finish(process)
 
@@ -204,49 +211,53 @@ class Agent:
         wanted: dict[int, int] = {}
         ended = process.status is not None and process.identity not in self.processes
         for fd in process.outputs:
-            wanted[fd] = selectors.EVENT_READ if process.credit > 0 or ended else 0
+            wanted[fd] = EPOLLIN if process.credit > 0 or ended else 0
         if process.input is not None and process.pending:
-            wanted[process.input] = wanted.get(process.input, 0) | selectors.EVENT_WRITE
+            wanted[process.input] = wanted.get(process.input, 0) | EPOLLOUT
         elif process.input is not None:
             wanted.setdefault(process.input, 0)
         for fd, events in wanted.items():
-            if not events:
-                self.forget(fd)
-                continue
-            try:
-                self.selector.modify(fd, events, process)
-            except KeyError:
-                self.selector.register(fd, events, process)
+            self.look_at(fd, process, events)
+
+    def look_at(self, fd: int, process: Process, events: int) -> None:
+        known = self.watched.get(fd)
+        if known == (process, events):
+            return
+        if not events:
+            self.forget(fd)
+            return
+        if known is None:
+            self.poll.register(fd, events)
+        elif known[1] != events:
+            self.poll.modify(fd, events)
+        self.watched[fd] = (process, events)
 
     def forget(self, fd: int) -> None:
-        try:
-            self.selector.unregister(fd)
-        except KeyError:
-            return
+        if self.watched.pop(fd, None) is not None:
+            self.poll.unregister(fd)
 
     # -- beginning and end
 
-    def start(self, order: Order) -> None:
+    def start(self, order: Order, text: bytes) -> None:
         identity = order["id"]
         try:
             spare, self.spare = self.spare, None
-            process = spawn(order, spare)
+            process = spawn(order, text, spare)
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
             self.send(type="failed", id=identity, message=f"{error.strerror}{where}")
             return
         self.processes[identity] = process
-        for fd in {*process.outputs, *([process.input] if process.input is not None else [])}:
-            os.set_blocking(fd, False)
-        self.send(type="started", id=identity)
+        told = frame(type="started", id=identity)
         if process.input is not None:
-            self.send(type="granted", id=identity, bytes=INPUT_WINDOW)
+            told += frame(type="granted", id=identity, bytes=INPUT_WINDOW)
+        self.write(told)
         self.watch(process)
 
     def kill(self, process: Process) -> None:
         if process.status is None:
             try:
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, SIGKILL)
             except ProcessLookupError:
                 return
 
@@ -270,6 +281,9 @@ class Agent:
                 if process.pid == pid:
                     process.status = status
                     self.finish(process)
+                    # The next program comes now, if at all; forking while this one ran would have
+                    # taken its time.
+                    self.replenish()
 
     def finish(self, process: Process) -> None:
         """Say that a process ended, once everything it wrote has been carried."""
@@ -301,13 +315,19 @@ class Agent:
         may_be_looked_at(True)
         self.send(type="quiesced", epoch=epoch)
         while True:
-            for header, _ in self.receive():
+            for line, _ in self.receive():
+                header = decode(line)
                 if header["type"] == "resume" and header["epoch"] == epoch:
                     may_be_looked_at(False)
                     if header.get("generation"):
                         write_generation(header["generation"])
                     self.send(type="resumed", epoch=epoch)
                     return
+
+
+def frame(data: bytes = b"", **header: object) -> bytes:
+    payload = encode(header) + b"\n" + data
+    return len(payload).to_bytes(4, "big") + payload
 
 
 def write_generation(generation: str) -> None:

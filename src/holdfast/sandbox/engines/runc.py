@@ -138,8 +138,9 @@ class RuncBox(ContainerBox):
         name = self._build.name
         work = self._build.folder / "work"
         try:
-            await self.command("pause", name)
-        except HoldfastError as error:
+            # As `runc pause` and `runc resume` do it, without starting them.
+            await asyncio.to_thread(self.groups().stop, STEP_SECONDS)
+        except (HoldfastError, OSError) as error:
             raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
         try:
             image.mkdir(mode=0o700)  # runc would make a folder that nobody can enter
@@ -158,7 +159,7 @@ class RuncBox(ContainerBox):
         (image / "descriptors.json").write_text(json.dumps(named), encoding="utf-8")
 
     async def thaw(self) -> None:
-        await self.command("resume", self._build.name)
+        await asyncio.to_thread(self.groups().go)
 
     async def end(self) -> None:
         if not self._ended:
