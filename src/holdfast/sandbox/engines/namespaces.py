@@ -1,31 +1,37 @@
-"""Namespaces without bubblewrap: the same walls with `unshare` and a few mounts, as root.
+"""Namespaces without bubblewrap: the same walls with `unshare` and a few mounts.
 
-It is no security boundary, as bubblewrap's is none: the kernel is the host's.
+As root, or as anybody whom the kernel lets have a user namespace. It is no security boundary, as
+bubblewrap's is none: the kernel is the host's.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.model.errors import Unsupported
+from holdfast.runtime.command import run
 from holdfast.sandbox.contract import Build
 
-PROGRAMS = ("unshare", "setpriv", "chroot", "mount", "mknod", "hostname")
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_PROBE_SECONDS = 10.0
 # What the agent needs to give up its power for each program, and to enter its root.
 _POWERS = ("setuid", "setgid", "setpcap", "kill", "chown", "sys_chroot")
-# Runs in the new namespaces: $1 is the root, then pairs of what is bound where, `--`, the agent.
-_SCRIPT = """
-root=$1; shift
-while [ "$1" != -- ]; do mount -o bind,ro,nosuid,nodev "$1" "$root$2"; shift 2; done; shift
+# All of these run in the new namespaces: $root is the root, then come pairs of what is bound where,
+# `--`, and the agent.
+_BINDS = """
+while [ "$1" != -- ]; do
+    mount --rbind "$1" "$root$2"
+    mount -o remount,bind,ro,nosuid,nodev "$root$2"
+    shift 2
+done
+shift
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 mount -t tmpfs -o nosuid,nodev,mode=755 tmpfs "$root/run"
 mount -t tmpfs -o nosuid,noexec,mode=755 tmpfs "$root/dev"
-for device in null:3 zero:5 full:7 random:8 urandom:9; do
-    mknod -m 666 "$root/dev/${device%:*}" c 1 "${device#*:}"
-done
-mknod -m 666 "$root/dev/tty" c 5 0
+"""
+_REST = """
 mkdir -m 1777 "$root/dev/shm"
 mkdir "$root/dev/pts"
 mount -t devpts -o nosuid,noexec,newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
@@ -34,36 +40,88 @@ for name in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do
     ln -s "/proc/self/${name#*:}" "$root/dev/${name%:*}"
 done
 hostname sandbox
+"""
+_AS_ROOT = f"""
+root=$1; shift
+{_BINDS}
+for device in null:3 zero:5 full:7 random:8 urandom:9; do
+    mknod -m 666 "$root/dev/${{device%:*}}" c 1 "${{device#*:}}"
+done
+mknod -m 666 "$root/dev/tty" c 5 0
+{_REST}
 exec setpriv --inh-caps=-all --bounding-set="$POWERS" chroot "$root" "$@"
+"""
+# The powers of a user namespace end at its mounts. The agent takes them from every program.
+_AS_USER = f"""
+root=$1; lower=$2; upper=$3; shift 3
+mount --rbind "$lower" "$root"
+mount -o remount,bind,ro "$root"
+for name in root tmp; do mount --bind "$upper/$name" "$root/$name"; done
+{_BINDS}
+for device in null zero full random urandom tty; do
+    : > "$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+{_REST}
+exec chroot "$root" "$@"
 """
 
 
 class Namespaces:
     """Starts a box with the tools that every Linux has."""
 
+    programs: tuple[str, ...] = ("unshare", "setpriv", "chroot", "mount", "mknod", "hostname")
+
     def __init__(self) -> None:
-        lacking = [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
-        if os.geteuid() != 0 or lacking:
-            why = "root" if not lacking else ", ".join(lacking)
-            raise Unsupported(
-                f"the engine process needs bubblewrap, or {why}",
-                hint="apt-get install bubblewrap",
-            )
+        lacking = [name for name in self.programs if shutil.which(name, path=_PATH) is None]
+        if lacking:
+            raise Unsupported(f"there is no {', '.join(lacking)} on this machine")
 
     def words(self, build: Build) -> list[str]:
-        kinds = ["--mount", "--pid", "--ipc", "--uts", *([] if build.network else ["--net"])]
-        pairs = [each for mount in _mounts(build) for each in mount]
-        start = ["unshare", *kinds, "--fork", "--kill-child", "--propagation", "private"]
-        inside = [str(build.volume.merged), *pairs, "--", *build.root.agent]
-        return [*start, "/bin/sh", "-euc", _SCRIPT, "sh", *inside]
+        return _unshare(build, [], _AS_ROOT, [str(build.volume.merged)])
 
     def environ(self, build: Build) -> Mapping[str, str]:
         powers = ",".join(["-all", *(f"+{name}" for name in _POWERS)])
-        home = {"PYTHONHOME": "/.holdfast/python"} if build.root.name != "default" else {}
-        return {"PATH": _PATH, "POWERS": powers, **home}
+        return {"PATH": _PATH, "POWERS": powers, **_home(build)}
 
 
-_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+class UserNamespaces(Namespaces):
+    """The same for somebody who is not root. Raises Unsupported where that is not allowed."""
+
+    programs = ("unshare", "chroot", "mount", "hostname")
+    _USER = ("--user", "--map-current-user", "--keep-caps")
+
+    def __init__(self) -> None:
+        super().__init__()
+        trial = ("unshare", *self._USER, "--mount", "--pid", "--net", "--fork", "--propagation")
+        mounts = "mount -t tmpfs tmpfs /mnt && mount -t proc proc /proc"
+        tried = run(
+            (*trial, "private", "/bin/sh", "-euc", mounts),
+            seconds=_PROBE_SECONDS,
+            environ={"PATH": _PATH},
+        )
+        if not tried.succeeded:
+            raise Unsupported(f"user namespaces are not allowed here: {tried.reason()}")
+
+    def words(self, build: Build) -> list[str]:
+        root = build.folder / "root"
+        root.mkdir(exist_ok=True)
+        places = [str(root), str(build.root.lower), str(build.volume.upper)]
+        return _unshare(build, self._USER, _AS_USER, places)
+
+    def environ(self, build: Build) -> Mapping[str, str]:
+        return {"PATH": _PATH, **_home(build)}
+
+
+def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[str]) -> list[str]:
+    kinds = ["--mount", "--pid", "--ipc", "--uts", *([] if build.network else ["--net"])]
+    start = ["unshare", *more, *kinds, "--fork", "--kill-child", "--propagation", "private"]
+    pairs = [each for mount in _mounts(build) for each in mount]
+    return [*start, "/bin/sh", "-euc", script, "sh", *places, *pairs, "--", *build.root.agent]
+
+
+def _home(build: Build) -> Mapping[str, str]:
+    return {"PYTHONHOME": "/.holdfast/python"} if build.root.name != "default" else {}
 
 
 def _mounts(build: Build) -> list[tuple[str, str]]:

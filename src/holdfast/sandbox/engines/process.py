@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
-from holdfast.sandbox.engines.namespaces import Namespaces
+from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.limits import Groups
 
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
@@ -44,8 +45,22 @@ class Bubblewrap:
         return {"PATH": os.defpath}
 
 
+def _launcher(environ: Mapping[str, str]) -> Launcher:
+    """The best there is. Raises Unsupported, in words."""
+    engine = found.find("bwrap", environ)
+    if engine is not None:
+        return Bubblewrap(engine.program)
+    try:
+        return Namespaces() if os.geteuid() == 0 else UserNamespaces()
+    except Unsupported as trouble:
+        raise Unsupported(
+            f"the engine process needs bubblewrap or namespaces, and {trouble}",
+            hint="apt-get install bubblewrap; holdfast doctor says which switches are closed",
+        ) from None
+
+
 class ProcessEngine:
-    """Sandboxes as processes in namespaces: bubblewrap's or, as root, our own."""
+    """Sandboxes as processes in namespaces: bubblewrap's or our own."""
 
     name = "process"
     capabilities = Capabilities(
@@ -61,9 +76,7 @@ class ProcessEngine:
     def __init__(
         self, environ: Mapping[str, str] = os.environ, launcher: Launcher | None = None
     ) -> None:
-        engine = found.find("bwrap", environ)
-        wrapped = Bubblewrap(engine.program) if engine is not None else None
-        self.launcher: Launcher = launcher or wrapped or Namespaces()
+        self.launcher = launcher or _launcher(environ)
 
     def environment(self) -> Mapping[str, object]:
         return {"engine": self.name, "machine": platform.machine()}
