@@ -19,6 +19,7 @@ from blake3 import blake3
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict
 from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.loglock import LogLock
 from holdfast.store.collect import _Collector, _condemn
 from holdfast.store.doubts import Doubts
 from holdfast.store.keys import load_keyring
@@ -292,8 +293,8 @@ def test_a_child_may_open_the_store_itself(pair: Pair) -> None:
 
 def test_a_lock_does_not_stay_with_a_child(tmp_path: Path) -> None:
     """A process forked while the log is locked has a copy of the lock's file."""
-    ours = LocalBackend(tmp_path / "store")
-    with ours._log._locked():
+    LocalBackend(tmp_path / "store")
+    with LogLock(tmp_path / "store" / "log" / "lock").held():
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -314,8 +315,8 @@ def test_a_lock_does_not_stay_with_a_child(tmp_path: Path) -> None:
 def test_whoever_keeps_the_lock_is_named(tmp_path: Path) -> None:
     open_store(tmp_path / "store").close()
     impatient = LocalBackend(tmp_path / "store", patience=0.3)
-    holder = LocalBackend(tmp_path / "store")
-    with holder._log._locked(), pytest.raises(Conflict, match=str(os.getpid())) as caught:
+    held = LogLock(tmp_path / "store" / "log" / "lock").held()
+    with held, pytest.raises(Conflict, match=str(os.getpid())) as caught:
         impatient.seal()
     assert caught.value.hint
 

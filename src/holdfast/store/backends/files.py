@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from holdfast.model.errors import Corrupt
+from holdfast.model.errors import Corrupt, from_os_error
 
 # Bytes handed to the kernel at a time. From 1 MiB on it looks for long stretches of free memory to
 # cache them in, and where memory is scattered that takes longer than everything else: writing
@@ -54,3 +54,17 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> Non
     while len(view):
         written = os.pwrite(fd, view[:BITE], offset)
         view, offset = view[written:], offset + written
+
+
+class Saying:
+    """Turn operating-system errors into Holdfast's, saying what was being done."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise from_os_error(error, self._doing) from error

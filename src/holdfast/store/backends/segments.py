@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import random
-import re
 import secrets
-import threading
 import time
-from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.model.errors import Conflict, Corrupt, from_os_error
+from holdfast.model.errors import Conflict, from_os_error
+from holdfast.store.backends import logfiles
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.disk import Disk, Sync
 from holdfast.store.backends.files import open_file, write_all
+from holdfast.store.backends.logfiles import LogFile
+from holdfast.store.backends.loglock import PATIENCE, LogLock
 from holdfast.store.log import frames as framing
-from holdfast.store.log.entries import Upto, decode_entry
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
-PATIENCE = 30.0  # seconds; a lock is held for one write and one sync
 _TICK = 50_000_000  # ns; file systems tell times apart that are further apart than this
 _NOTHING = Tail([])
-_FILE = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LogFile:
-    """A segment or a snapshot, as its file name tells."""
-
-    seq: int
-    path: Path
-    name: bytes
-    is_snapshot: bool
-
-    @property
-    def magic(self) -> bytes:
-        return framing.SNAP_MAGIC if self.is_snapshot else framing.LOG_MAGIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +38,18 @@ class LocalLog:
 
     def __init__(self, folder: Path, tmp: Path, disk: Disk, patience: float = PATIENCE) -> None:
         self._folder = folder
-        self._lock_path = folder / "lock"
+        self._lock = LogLock(folder / "lock", patience)
         self._tmp = tmp
         self._disk = disk
-        self._patience = patience
         self._position = _Position()
         self._names: tuple[int, int] = (0, 0)  # when names last changed, and when they were read
         self._newest: list[Path] = []  # where entries are added, as far as the names say
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
-        self._mutex = threading.Lock()
 
     def files(self) -> list[LogFile]:
         self._names = self._folder.stat().st_mtime_ns, time.time_ns()
-        found = sorted(file for file, is_file in self._listed() if is_file)
+        listed = logfiles.listed(self._folder)
+        found = sorted(file for file, is_file in listed if is_file)
         segments = [file for file in found if not file.is_snapshot]
         last = max((file.seq for file in segments), default=0)
         self._newest = [file.path for file in segments if file.seq == last]
@@ -77,15 +57,6 @@ class LocalLog:
         if path is not None and self._newest == [path]:
             self._newest = [path]  # what is the same object is soon compared
         return found
-
-    def _listed(self) -> Iterator[tuple[LogFile, bool]]:
-        """All that has a name such as the log's files have, and whether it is a file."""
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                if match := _FILE.fullmatch(entry.name):
-                    seq, name = int(match[1], 16), bytes.fromhex(match[2])
-                    path = self._folder / entry.name
-                    yield LogFile(seq, path, name, match[3] == "snap"), entry.is_file()
 
     def entries(self, after: int) -> Tail:
         for _ in range(10):
@@ -99,7 +70,7 @@ class LocalLog:
         raise Conflict("the log changes faster than it can be read", hint="try again")
 
     def append(self, signed: Signed) -> Frame:
-        with self._locked():
+        with self._lock.held():
             position = self._position
             if position.seq != signed.seq - 1:
                 raise Behind
@@ -109,7 +80,7 @@ class LocalLog:
                     raise Behind
                 path, offset = self._end(signed.seq)
             assert path is not None  # what is still has been read
-            name = bytes.fromhex(path.stem.partition("-")[2])
+            name = logfiles.segment_name(path)
             self._write(path, offset, framing.encode_frame(signed, name))
             at = framing.body_offset(signed, offset)
             frame = Frame(
@@ -126,44 +97,12 @@ class LocalLog:
 
     def audit(self) -> list[Damage]:
         """Everything that is not a good frame; harmless remains are marked `torn`."""
-        damage: list[Damage] = []
-        with self._locked(reading=True):
-            files = self.files()
-            damage += [
-                Damage(file.path.name, 0, 0, False, "this is not a file")
-                for file, is_file in self._listed()
-                if not is_file
-            ]
-            segments = [file for file in files if not file.is_snapshot]
-            for file in files:
-                frames, bad, end = self._read(file, 0)
-                last = frames[-1].seq if frames else file.seq - 1
-                # A snapshot is published whole, so nothing in it is the remains of an append.
-                continued = not file.is_snapshot and any(
-                    other.seq == last + 1 for other in segments if other != file
-                )
-                if file.is_snapshot and not bad and not _is_complete(frames):
-                    damage.append(Damage(file.path.name, end, 0, False, "entries are missing"))
-                # What follows the last entry of all may be damaged, or never have been finished.
-                newest = not file.is_snapshot and file == segments[-1]
-                for found in bad:
-                    remains = found.torn and continued
-                    what = found.what or (
-                        "the remains of an interrupted append"
-                        if remains
-                        else "an entry that does not match its checksum"
-                    )
-                    unsettled = found.torn and newest and not remains
-                    if unsettled:
-                        what += f" (number {last + 1}; an interrupted append looks the same)"
-                    damage.append(
-                        Damage(found.file, found.offset, found.size, remains, what, unsettled)
-                    )
-        return damage
+        with self._lock.held(reading=True):
+            return logfiles.audit(self._folder)
 
     def seal(self) -> list[bytes]:
         """Let the next entry begin a new segment; returns those that get no more entries."""
-        with self._locked():
+        with self._lock.held():
             position = self._position
             if self._grown(position):
                 raise Behind
@@ -175,9 +114,8 @@ class LocalLog:
 
     def compact(self, upto: Signed, frames: Iterable[Frame]) -> int:
         name = secrets.token_bytes(framing.NAME_SIZE)
-        final = self._folder / f"{upto.seq:016x}-{name.hex()}.snap"
         data = framing.encode_snapshot(name, upto, frames)
-        self._publish(final, data, "snapshot data")
+        self._publish(logfiles.snapshot_path(self._folder, upto.seq, name), data, "snapshot data")
         return len(data)
 
     def trim(self, before: int, needed: Set[bytes]) -> int:
@@ -188,7 +126,7 @@ class LocalLog:
         of what a newer snapshot covers they know nothing.
         """
         freed = 0
-        with self._locked():
+        with self._lock.held():
             files = self.files()
             snapshot = max((f for f in files if f.is_snapshot), default=None)
             if snapshot is None or snapshot.seq > before:
@@ -199,7 +137,7 @@ class LocalLog:
                     covered = file != snapshot
                 else:
                     later = [s.seq for s in segments if s.seq > file.seq]
-                    last = min(later) - 1 if later else self._last_seq(file)
+                    last = min(later) - 1 if later else file.last_seq()
                     covered = last <= snapshot.seq and file.name not in needed
                 if covered:
                     freed += file.path.stat().st_size
@@ -244,7 +182,7 @@ class LocalLog:
             if file.is_snapshot or not (file.path == position.path or file.seq > position.seq):
                 continue
             start = offset if file.path == position.path else 0
-            found, bad, end = self._read(file, start)
+            found, bad, end = file.read(start)
             frames += found
             damage += bad
             if found or path is None:
@@ -260,7 +198,7 @@ class LocalLog:
         bodies: dict[int, Frame] = {}
         base = 0
         if snapshot is not None:
-            found, bad, _ = self._read(snapshot, 0)
+            found, bad, _ = snapshot.read()
             # With the snapshot's own entry, which says nothing but is signed. Leaving the first
             # frame out would lose another one where that entry is damaged.
             frames += found
@@ -270,7 +208,7 @@ class LocalLog:
         for file in files:
             if file.is_snapshot:
                 continue
-            found, bad, end = self._read(file, 0)
+            found, bad, end = file.read()
             newer = [frame for frame in found if frame.seq > base]
             # A snapshot has no bodies. They are here still if the commit was made while it was
             # written, and other commits may refer to them even if that one was dropped.
@@ -287,26 +225,6 @@ class LocalLog:
         remains = list(bodies.values())
         return Tail(frames, reset or snapshot is not None, base, remains, damage)
 
-    def _read(self, file: LogFile, start: int) -> tuple[list[Frame], list[Damage], int]:
-        damage: list[Damage] = []
-        with open(open_file(file.path), "rb") as stream:
-            if start == 0:
-                head = stream.read(framing.FILE_HEAD_SIZE)
-                try:
-                    framing.check_file_head(head, file.magic, file.name)
-                except Corrupt as error:
-                    # The frames name their file themselves, so they can still be read.
-                    damage.append(Damage(file.path.name, 0, len(head), False, str(error)))
-                start = framing.FILE_HEAD_SIZE
-            stream.seek(start)
-            data = stream.read()
-        scan = framing.scan(data, file.name, base=start, file=file.path.name)
-        return scan.frames, damage + scan.damage, scan.end
-
-    def _last_seq(self, file: LogFile) -> int:
-        frames, _, _ = self._read(file, 0)
-        return frames[-1].seq if frames else file.seq - 1
-
     def _grown(self, position: _Position) -> bool:
         """Whether the log has good entries behind the position; called under the lock."""
         if _was_cut(position):
@@ -316,11 +234,10 @@ class LocalLog:
             if file.is_snapshot:
                 continue
             if file.path == position.path:
-                if file.path.stat().st_size > position.offset:
-                    found, _, _ = self._read(file, position.offset)
-                    if found:
-                        return True
-            elif file.seq > position.seq and self._read(file, 0)[0]:
+                longer = file.path.stat().st_size > position.offset
+                if longer and file.read(position.offset).frames:
+                    return True
+            elif file.seq > position.seq and file.read().frames:
                 return True
         return False
 
@@ -341,7 +258,7 @@ class LocalLog:
 
     def _begin_segment(self, seq: int) -> tuple[Path, int]:
         name = secrets.token_bytes(framing.NAME_SIZE)
-        path = self._folder / f"{seq:016x}-{name.hex()}.log"
+        path = logfiles.segment_path(self._folder, seq, name)
         head = framing.file_head(framing.LOG_MAGIC, seq, name)
         # A dead writer's last entry in the segment before may not be on the disk yet, and what
         # follows in the new one builds on it.
@@ -396,63 +313,9 @@ class LocalLog:
         finally:
             os.close(fd)
 
-    @contextmanager
-    def _locked(self, reading: bool = False) -> Iterator[None]:
-        """Nobody else appends inside this block, neither another thread nor another process."""
-        with self._mutex:
-            path = self._lock_path
-            flags = os.O_RDONLY if reading and path.exists() else os.O_RDWR | os.O_CREAT
-            try:
-                fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-            except OSError as error:
-                raise from_os_error(error, "locking the log") from error
-            try:
-                _lock(fd, path, self._patience)
-                yield
-            finally:
-                # Closing alone would leave the lock to a child that was forked meanwhile.
-                fcntl.flock(fd, fcntl.LOCK_UN)
-                os.close(fd)
-
-
-def _is_complete(frames: list[Frame]) -> bool:
-    """Whether a snapshot has as many entries as its first one says."""
-    first = decode_entry(frames[0].header) if frames else None
-    return isinstance(first, Upto) and first.count == len(frames) - 1
-
 
 def _was_cut(position: _Position) -> bool:
     """Whether an entry that was read was taken back, because it could not be made durable."""
     if position.path is None or position.offset <= framing.FILE_HEAD_SIZE:
         return False  # no entry was read from it
     return position.path.stat().st_size < position.offset
-
-
-def _lock(fd: int, path: Path, patience: float) -> None:
-    deadline = time.monotonic() + patience
-    pause = 0.0002
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                holder = _lock_holder(os.fstat(fd).st_ino)
-                raise Conflict(
-                    f"the store's log has been locked for {patience:g} s{holder}",
-                    hint=f"a stopped process may hold {path}; continue or end it",
-                ) from None
-            time.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 1.5, 0.01)
-
-
-def _lock_holder(inode: int) -> str:
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
-            return f" by process {fields[4]}"
-    return ""

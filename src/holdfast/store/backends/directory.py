@@ -1,0 +1,94 @@
+"""The directory of a local store: what belongs in it, making it, and knowing it again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.model.errors import BadInput, Denied, from_os_error
+from holdfast.store.backends import marker, reserve, slotfiles
+from holdfast.store.backends.disk import Disk
+from holdfast.store.backends.files import Saying, open_file, write_all
+
+_FOLDERS = ("log", "packs", "holds", "leases", "tmp")
+
+
+def exists(root: Path) -> bool:
+    """Whether there is a store."""
+    with Saying("opening the store"):
+        return (root / marker.NAME).is_file()
+
+
+def create(root: Path, disk: Disk) -> None:
+    """Make a store; another process may be making the same one. Raises BadInput and Denied."""
+    try:
+        _refuse_foreign(root)
+        root.mkdir(parents=True, exist_ok=True)
+        make_missing_folders(root, disk)
+        disk.sync_way(root)
+        _write_marker(root, disk)
+    except OSError as error:
+        raise from_os_error(error, f"making a store at {root}") from error
+
+
+def make_missing_folders(root: Path, disk: Disk) -> None:
+    """Backups and version control forget empty directories."""
+    with Saying("opening the store"):
+        missing = [name for name in _FOLDERS if not (root / name).is_dir()]
+        try:
+            for name in missing:
+                (root / name).mkdir(exist_ok=True)
+        except PermissionError:
+            return  # whoever may only read can do without
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return
+        if missing:
+            disk.sync_directory(root, "layout")
+
+
+def store_id(root: Path, disk: Disk) -> str:
+    """The id of the store that is there; raises Corrupt or Unsupported."""
+    path = root / marker.NAME
+    with Saying("opening the store"):
+        with open(open_file(path), "rb") as file:
+            data = file.read()
+        if path.stat().st_nlink > 1:
+            # Its maker has not finished, or never will: see to it that the name lasts.
+            disk.sync_directory(root, "marker name")
+    return marker.decode(data, str(root))
+
+
+def _refuse_foreign(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise BadInput(
+            f"{root} is a file, not a store's directory",
+            hint="give a directory; `holdfast import` reads exported files",
+        )
+    if root.is_dir():
+        # The marker is there when another process makes the same store at this moment.
+        expected = {*_FOLDERS, slotfiles.FOLDER, marker.NAME, reserve.NAME}
+        strange = sorted(path.name for path in root.iterdir() if path.name not in expected)
+        if strange:
+            raise Denied(
+                f"{root} is not empty and not a store (it has {strange[0]!r})",
+                hint="give an empty or a new directory",
+            )
+
+
+def _write_marker(root: Path, disk: Disk) -> None:
+    draft = root / "tmp" / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, marker.encode_new(), 0)
+        disk.sync_file(fd, "marker data")
+    finally:
+        os.close(fd)
+    with suppress(FileExistsError):  # made by another process at the same moment: as good
+        os.link(draft, root / marker.NAME)
+    disk.sync_directory(root, "marker name")
+    draft.unlink()
