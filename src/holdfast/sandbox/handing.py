@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
+import socket
+import time
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
@@ -25,6 +28,7 @@ SCHEME = "Holdfast"  # of the header Authorization
 WANTED = "wanted"  # a tag: another server asks for it, and could not reach its owner
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 120.0  # until gigabytes are durable
+LOOK_SECONDS = 1.0  # between two looks at the lease of an owner that takes its time
 # How long an owner that cannot be asked is waited for: until its lease is over, and a little.
 PATIENCE_SECONDS = 25.0
 
@@ -71,11 +75,12 @@ def ask(store: Store, owner: Owner, plea: Plea) -> bool:
     link = kind(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
     try:
         link.connect()
-        if link.sock is not None:
-            link.sock.settimeout(ANSWER_SECONDS)
+        link.sock.settimeout(ANSWER_SECONDS)
         headers = {"Authorization": f"{SCHEME} {seal}", "Content-Type": "application/json"}
         where = f"{parts.path.rstrip('/')}{PATH}/{plea.sandbox_id}"
         link.request("POST", where, msgspec.json.encode(plea), headers)
+        if not _answers(link.sock, store, plea):
+            return False
         answer = link.getresponse()
         body = answer.read(65536)
     except (OSError, http.client.HTTPException):
@@ -87,6 +92,18 @@ def ask(store: Store, owner: Owner, plea: Plea) -> bool:
     if answer.status == 409:
         raise Conflict(_message(body) or "its owner does not give the sandbox up")
     return answer.status == 200
+
+
+def _answers(line: socket.socket, store: Store, plea: Plea) -> bool:
+    """Whether there is an answer. One that hangs loses its lease, and then is not waited for."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        if select.select([line], [], [], LOOK_SECONDS)[0]:
+            return True
+        owner = store.owner(keeping.subject_of(plea.sandbox_id))
+        if owner is None or owner.token != plea.lease:
+            return False
+    return False
 
 
 def _message(body: bytes) -> str:

@@ -89,6 +89,8 @@ class Exits:
             raise Denied("the sandbox token is wrong")
         if not sandbox.request.enable_sandbox_handoff:
             raise Conflict("the sandbox was created without enable_sandbox_handoff")
+        # Who asked may have gone on without us, if we were away for long.
+        await asyncio.to_thread(sandbox.lease.renew)
         return await self.give_up(sandbox)
 
     async def give_up(self, sandbox: LiveSandbox) -> Checkpoint:

@@ -1,0 +1,112 @@
+"""Rows of the protocol in which something goes wrong, each heard over the wire of a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.server.conftest import Starter
+from tests.server.sandbox_client import attach, created
+
+from holdfast.sandbox import limits
+from holdfast.store import open_store
+
+PROCESS = ("--engine", "process")
+HANDOFF = {"enable_checkpoint": True, "enable_sandbox_handoff": True}
+
+
+async def test_a_damaged_checkpoint_is_refused_and_kept(
+    start: Starter, holdfast_home: Path
+) -> None:
+    first = start(*PROCESS)
+    wire = await created(first, enable_checkpoint=True)
+    await wire.run("bash", "head -c 3000000 /dev/urandom > /root/big")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    first.stop(signal.SIGTERM)  # which forgets what it has at hand
+    pack = max(holdfast_home.rglob("*.pack"), key=lambda path: path.stat().st_size)
+    with open(pack, "r+b") as file:
+        file.seek(pack.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    second = start(*PROCESS)
+    for _ in range(2):  # nothing that a first attempt did is in the way of another
+        async with attach(second, wire.identity) as back:
+            assert await back.rest() == (["RESTORING", "RESTORE_ERROR", "error"], 4000)
+    with open_store() as store:
+        assert store.head(f"sandbox/{wire.identity[0]}") is not None
+        assert store.owner(f"sandbox/{wire.identity[0]}") is None
+    with open(pack, "r+b") as file:
+        file.seek(pack.stat().st_size // 2)
+        file.write(byte)
+    third = start(*PROCESS)  # without what the second remembers of that file
+    async with attach(third, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "wc -c < /root/big") == "3000000\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    assert os.geteuid() == 0, "this test needs root, for a disk that is full"
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+async def test_a_checkpoint_that_fails_leaves_the_sandbox_as_it_was(
+    start: Starter, small_disk: Path
+) -> None:
+    server = start(*PROCESS, "--store", str(small_disk / "store"))
+    wire = await created(server, enable_checkpoint=True)
+    await wire.run("bash", "echo mine > /root/x; head -c 30000000 /dev/urandom > /root/big")
+    await wire.send(action="checkpoint")
+    assert await wire.rest() == (["CHECKPOINTING", "CHECKPOINT_ERROR", "error"], 4000)
+    assert "space" in wire.heard[-1]["message"]
+    async with attach(server, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RUNNING"]  # it never stopped
+        assert await back.run("bash", "cat /root/x; rm /root/big") == "mine\n"
+        await back.send(action="checkpoint")
+        told = ["CHECKPOINTING", "DELETING", "DELETED", "CHECKPOINTED"]
+        assert await back.rest() == (told, 1000)
+
+
+async def test_a_lost_lease_ends_the_sandbox_here(start: Starter) -> None:
+    first, second = start(*PROCESS), start(*PROCESS)
+    wire = await created(first, **HANDOFF)
+    await wire.run("bash", "echo first > /root/x")
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    first.process.send_signal(signal.SIGSTOP)  # a machine that hangs
+    try:
+        async with attach(second, wire.identity) as other:
+            assert (await other.until("RUNNING"))[-1] == "RUNNING"
+            first.process.send_signal(signal.SIGCONT)  # and comes back
+            told, code = await wire.rest()
+            assert (told, code) == (["LOCK_RENEWAL_ERROR", "DELETING", "DELETED"], 1000)
+            assert await other.run("bash", "cat /root/x") == "first\n"
+            await other.send(action="kill_sandbox")
+            await other.rest()
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+
+
+async def test_a_sandbox_that_breaks_is_told(start: Starter, holdfast_home: Path) -> None:
+    server = start(*PROCESS, "--pool", "0")
+    wire = await created(server)
+    boxes = [path.name for path in holdfast_home.glob("run/*/boxes/*")]
+    ours = [name for name in boxes if limits.left_by(name).folders]
+    assert len(ours) == 1
+    limits.left_by(ours[0]).kill()
+    assert await wire.rest() == (["ERROR", "error"], 4000)
+    assert "broke" in wire.heard[-1]["message"]
+    async with attach(server, wire.identity) as back:
+        assert await back.rest() == (["NOT_FOUND"], 1011)
