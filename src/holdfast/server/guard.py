@@ -17,6 +17,7 @@ from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
 
 COOKIE = "holdfast"
 # A browser cannot send headers with a WebSocket, but it can offer subprotocols.
+BY_BEARER = "holdfast.by_bearer"  # in a scope: the bearer is the server's token
 TOKEN_PROTOCOL = "holdfast.token."
 SANDBOX_PROTOCOL = "holdfast.sandbox."
 OPEN = frozenset({"/status", "/login"})
@@ -42,9 +43,13 @@ class Pass:
     def is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
 
-    def admits(self, headers: Headers) -> bool:
+    def is_bearer(self, headers: Headers) -> bool:
+        """Whether the bearer is this token, and so none of a sandbox."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.is_token(given.strip()):
+        return scheme.lower() == "bearer" and self.is_token(given.strip())
+
+    def admits(self, headers: Headers) -> bool:
+        if self.is_bearer(headers):
             return True
         for protocol in _listed(headers.get("sec-websocket-protocol", "")):
             if protocol.startswith(TOKEN_PROTOCOL) and self.is_token(
@@ -67,7 +72,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            scope[SIGNED_IN] = self._pass is not None and self._pass.admits(Headers(scope=scope))
+            headers = Headers(scope=scope)
+            scope[SIGNED_IN] = self._pass is not None and self._pass.admits(headers)
+            scope[BY_BEARER] = self._pass is not None and self._pass.is_bearer(headers)
         if scope["type"] == "websocket" and not same_origin(Headers(scope=scope)):
             await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
         elif scope["type"] == "lifespan" or self._may_enter(scope):

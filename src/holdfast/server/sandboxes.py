@@ -28,7 +28,7 @@ from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server.connection import Connection
-from holdfast.server.guard import SANDBOX_PROTOCOL, offered
+from holdfast.server.guard import BY_BEARER, SANDBOX_PROTOCOL, offered
 from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
 
@@ -196,13 +196,16 @@ async def first_frame(socket: WebSocket) -> str | bytes | None:
 
 
 def sandbox_token(socket: WebSocket) -> str | None:
-    """The token of a sandbox: in the query, a subprotocol, or as the bearer."""
+    """The token of a sandbox: in the query, a subprotocol, or as the bearer, unless that is the
+    server's."""
     given = socket.query_params.get("sandbox_token")
     if given:
         return given
     for protocol in offered(socket.scope):
         if protocol.startswith(SANDBOX_PROTOCOL):
             return protocol.removeprefix(SANDBOX_PROTOCOL)
+    if socket.scope[BY_BEARER]:
+        return None
     scheme, _, bearer = socket.headers.get("authorization", "").partition(" ")
     return bearer.strip() if scheme.lower() == "bearer" and bearer.strip() else None
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +39,22 @@ while True:
     with open("/root/count", "w") as file:
         file.write(str(n))
     time.sleep(0.02)
+"""
+
+FORKS = """
+import os, signal
+made = []
+try:
+    while len(made) < 1000:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        made.append(pid)
+except BlockingIOError:
+    pass
+print(len(made))
+for pid in made:
+    os.kill(pid, 9)
 """
 
 Make = Callable[..., Awaitable[Body]]
@@ -392,6 +408,19 @@ except PermissionError:
             await bash(body, "rm /root/*; echo again > /root/x; cat /root/x")
         ).stdout == "again\n"
 
+    async def test_limits_hold(self, make: Make) -> None:
+        """Processes, processor time and memory, of a sandbox that goes on to work."""
+        body = await make(limits=replace(SMALL, cpus=0.25))
+        forks = await run(body, "python", "-c", FORKS)
+        assert 32 <= int(forks.stdout) <= SMALL.processes
+        busy = "import time\nuntil = time.monotonic() + 1\nwhile time.monotonic() < until: pass"
+        assert (await run(body, "python", "-c", busy)).exit.code == 0
+        assert _throttled(body) > 0
+        greedy = f"print(len(bytearray(1 << 20) * {(SMALL.memory_bytes >> 20) + 200}))"
+        eaten = await run(body, "python", "-c", greedy)
+        assert (eaten.exit.code, eaten.stdout) == (1, "")
+        assert (await bash(body, "echo alive")).stdout == "alive\n"
+
     async def test_a_fork_bomb_stays_inside(self, make: Make) -> None:
         body = await make()
         bomb = "import os\nwhile True:\n    os.fork()"
@@ -412,6 +441,16 @@ def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int])
 def _members(body: Body) -> list[int]:
     folders = limits.left_by(body.build.name).folders
     return [int(pid) for each in folders[:1] for pid in (each / "cgroup.procs").read_text().split()]
+
+
+def _throttled(body: Body) -> int:
+    """How often the sandbox had to wait because it had had its share of the processor."""
+    for folder in limits.left_by(body.build.name).folders:
+        if (told := folder / "cpu.stat").exists():
+            found = dict(line.split() for line in told.read_text().splitlines())
+            if "nr_throttled" in found:
+                return int(found["nr_throttled"])
+    raise AssertionError("nothing limits the processor here")
 
 
 def _alive(pid: int) -> bool:
