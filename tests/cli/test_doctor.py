@@ -36,8 +36,7 @@ def test_for_programs() -> None:
         *("state", "session", "sandbox", "container")
     ]
     extras = {each["name"] for each in answer["findings"] if each["name"].startswith("extra")}
-    assert {"extra server", "extra s3", "extra jupyter"} <= extras
-    assert "extra mcp" not in extras, "an extra that adds nothing yet is not proposed"
+    assert {"extra server", "extra s3", "extra jupyter", "extra mcp", "extra otel"} <= extras
     assert {"python", "space", "dirty pages", "runc", "criu", "runsc"} <= {
         finding["name"] for finding in answer["findings"]
     }

@@ -176,7 +176,7 @@ class Reader:
             name, _, value = command.text.removeprefix("export ").partition("=")
             os.environ[name] = value
             return
-        if command.text.startswith("holdfast serve"):
+        if command.text.startswith(("holdfast serve", "holdfast mcp --http")):
             self.serve(command)
             return
         done = subprocess.run(

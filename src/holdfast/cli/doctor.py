@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.runtime.diagnosis import Diagnosis
-    from holdfast.runtime.finding import Finding
-
-# Extras that add nothing yet are not proposed.
-_NOT_YET = ("extra mcp",)
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "cyan", "broken": "red"}
 
@@ -63,14 +59,9 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
                 "mends": finding.mends,
                 "enables": [str(level) for level in finding.enables],
             }
-            for finding in _findings(diagnosis)
+            for finding in diagnosis.findings
         ],
     }
-
-
-def _findings(diagnosis: Diagnosis) -> list[Finding]:
-    """What was found, without extras that add nothing yet."""
-    return [each for each in diagnosis.findings if each.name not in _NOT_YET]
 
 
 def page(diagnosis: Diagnosis) -> str:
@@ -100,11 +91,11 @@ def page(diagnosis: Diagnosis) -> str:
                     (finding.name, "bold"),
                     (finding.detail, ""),
                 )
-                for finding in _findings(diagnosis)
+                for finding in diagnosis.findings
             ]
         ),
     ]
-    mends = [finding for finding in _findings(diagnosis) if finding.mends is not None]
+    mends = [finding for finding in diagnosis.findings if finding.mends is not None]
     if mends:
         parts.append(Text("\nWhat mends it", style="bold"))
         parts.append(

@@ -68,6 +68,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "Freeze and revive containers under containerd, Docker or Podman.",
         ),
         "serve": ("serve", "Start the server: pages for people, JSON for programs."),
+        "mcp": ("mcp", "Give agents the verbs as tools (Model Context Protocol)."),
         "doctor": (
             "doctor",
             "Try what this machine can do, and say what is missing and what mends it.",

@@ -66,9 +66,10 @@ class Pass:
 class Guard:
     """ASGI middleware that lets nobody past who has no pass."""
 
-    def __init__(self, app: ASGIApp, credentials: Pass | None) -> None:
+    def __init__(self, app: ASGIApp, credentials: Pass | None, *, login: bool = True) -> None:
         self._app = app
         self._pass = credentials
+        self._login = login  # whether there is a page where people trade the token for a cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -81,7 +82,7 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "token needed"})
-        elif self._pass is not None and wants_page(scope):
+        elif self._pass is not None and self._login and wants_page(scope):
             await to_login(scope)(scope, receive, send)
         else:
             await self._refusal(scope)(scope, receive, send)
@@ -90,7 +91,7 @@ class Guard:
         if self._pass is None:
             # Without a token, a web page elsewhere could reach us through a name that it points
             # at this machine; such a request carries that name.
-            return is_loopback(_host(Headers(scope=scope).get("host", "")))
+            return is_loopback(host_of(Headers(scope=scope).get("host", "")))
         if scope["type"] == "http" and is_sealed(scope["path"], _authorization(scope)):
             return True  # from a server of the same store; the route looks at the seal
         return scope["path"] in OPEN or bool(scope[SIGNED_IN])
@@ -119,8 +120,8 @@ def offered(scope: Scope) -> list[str]:
 
 
 def same_origin(headers: Headers) -> bool:
-    """Whether a WebSocket was opened by a page of ours, or by no page at all. Browsers let any
-    page open one, with our cookie, and only say whose page it was."""
+    """Whether it was a page of ours that asks, or no page at all. Browsers let any page open a
+    WebSocket, with our cookie, and only say whose page it was."""
     origin = headers.get("origin")
     if origin is None:
         return True
@@ -132,7 +133,7 @@ def _listed(header: str) -> list[str]:
     return [each.strip() for each in header.split(",") if each.strip()]
 
 
-def _host(header: str) -> str:
+def host_of(header: str) -> str:
     """The host without its port: `localhost:8787`, `[::1]:8787`."""
     if header.startswith("["):
         return header[1:].partition("]")[0]

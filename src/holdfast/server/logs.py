@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-import secrets
 import sys
 import time
-from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.model.tracing import HEADER, incoming, new_id, request, request_id, usable
 from holdfast.view.words import printable
 
-HEADER = "X-Request-Id"
-# Whose request is being worked on; tasks that it starts inherit it.
-request_id: ContextVar[str] = ContextVar("request_id", default="")
 log = logging.getLogger("holdfast.requests")
-_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 # What every record has; the rest was given with `extra` and belongs into the line.
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -75,9 +69,7 @@ class Requests:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER, "")
-        identity = given if _GIVEN.fullmatch(given) else secrets.token_hex(8)
-        mark = request_id.set(identity)
+        headers = Headers(scope=scope)
         began = time.perf_counter()
         outcome: int | None = None
 
@@ -90,15 +82,16 @@ class Requests:
                 outcome = message.get("code", 1000)
             await send(message)
 
-        try:
-            await self._app(scope, receive, noted)
-        finally:
-            # The path only: a query may hold a token.
-            fields = {
-                "method": scope.get("method", "WEBSOCKET"),
-                "path": scope["path"],
-                "outcome": outcome,
-                "ms": round((time.perf_counter() - began) * 1000, 1),
-            }
-            log.info("%(method)s %(path)s", fields, extra=fields)
-            request_id.reset(mark)
+        given = usable(headers.get(HEADER)) or new_id()
+        with request(given) as identity, incoming(headers):
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                # The path only: a query may hold a token.
+                fields = {
+                    "method": scope.get("method", "WEBSOCKET"),
+                    "path": scope["path"],
+                    "outcome": outcome,
+                    "ms": round((time.perf_counter() - began) * 1000, 1),
+                }
+                log.info("%(method)s %(path)s", fields, extra=fields)

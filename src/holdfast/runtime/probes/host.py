@@ -24,6 +24,7 @@ EXTRAS = {
     "jupyter": ("ipython",),
     "langgraph": ("langgraph",),
     "mcp": ("mcp",),
+    "otel": ("opentelemetry-api",),
     "repl": ("prompt_toolkit",),
 }
 

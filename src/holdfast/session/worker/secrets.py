@@ -20,8 +20,9 @@ _IN_TEXT = tuple(
     for literal, pattern in FORMATS
 )
 _IN_LINE = tuple(re.compile(p.pattern.decode() + r"[A-Za-z0-9_-]*") for _, p in FORMATS)
+# The name is bounded and never given back: a long word is not looked at from each of its letters.
 _ASSIGNED = re.compile(
-    r"""([A-Za-z][\w-]*)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
+    r"""([A-Za-z][\w-]{0,80}+)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
 )
 # Quick and generous: they say only that a closer look is worth its time.
 _STEMS = (
