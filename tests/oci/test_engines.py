@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.containerd import eventually
-from holdfast.testing.daemons import Docker, Engine, Podman
+from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.daemons import IMAGE, Docker, Engine, Podman
 
 # Many dumps, and machines may be busy. `make soak` installs both engines.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
@@ -67,6 +67,65 @@ def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
     engine.run("shop", "sh", "-c", COUNT)
     assert count(engine) >= at
     assert "doomed" not in engine.exec("shop", "ls", "/etc").split()
+
+
+@pytest.fixture
+def podman() -> Iterator[Podman]:
+    folder = Path(tempfile.mkdtemp(prefix="hf-"))
+    made = Podman(folder / "e")
+    try:
+        yield made
+    finally:
+        made.close()
+    folder.rmdir()
+
+
+def test_from_containerd_to_podman(podman: Podman, tmp_path: Path) -> None:
+    """Through an archive that checkpointctl reads, too."""
+    file = tmp_path / "shop.tar"
+    node = Node(tmp_path / "node")
+    try:
+        node.run("shop", "sh", "-c", COUNT)
+        eventually(lambda: len(node.exec("shop", "cat", "/count")) > 2, "it has counted to ten")
+        node.checkpoint("shop")
+        image = podman.call("image", "inspect", "-f", "{{.Id}}", "holdfast-test").strip()
+        program = [sys.executable, "-m", "holdfast", "container", "export", "shop", str(file)]
+        named = ["--image", "docker.io/library/holdfast-test:latest", "--image-id", image]
+        subprocess.run([*program, *named], env=node.environ, check=True, capture_output=True)
+    finally:
+        node.close()
+    done = subprocess.run(
+        ["checkpointctl", "inspect", str(file), "--all"],
+        capture_output=True,
+        text=True,
+        env=podman.environ,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("shop", "holdfast-test", "Engine: Podman", "Pages written", "[root]", "/proc"):
+        assert word in done.stdout
+    podman.call("container", "restore", "--import", str(file))
+    assert count(podman) >= 10
+    files = podman.exec("shop", "ls", "/etc").split()
+    assert "new" in files
+    assert "doomed" not in files
+    at = count(podman)
+    eventually(lambda: count(podman) > at, "it goes on")
+
+
+def test_from_podman(podman: Podman, tmp_path: Path) -> None:
+    """What Podman exported by itself goes on in a container that opts in."""
+    file = tmp_path / "shop.tar.zst"
+    podman.call("run", "-d", "--name", "shop", IMAGE, "sh", "-c", COUNT)
+    eventually(lambda: count(podman) > 10, "it counts")
+    at = count(podman)
+    podman.call("container", "checkpoint", "--export", str(file), "shop")
+    podman.call("rm", "shop")
+    holdfast(podman, "import", str(file), "--trust")
+    podman.run("shop", "sh", "-c", COUNT)
+    assert count(podman) >= at
+    assert "doomed" not in podman.exec("shop", "ls", "/etc").split()
+    assert "restored from" in holdfast(podman, "list")
 
 
 def test_the_engines_own_checkpoints(engine: Engine, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.finalize import finalize, watch
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.podman import export, import_
 
 if TYPE_CHECKING:
     from holdfast.oci.installation import Plan
@@ -213,6 +214,8 @@ def preflight(invocation: Invocation, container: str) -> None:
 
 command.add_command(finalize)
 command.add_command(watch)
+command.add_command(export)
+command.add_command(import_)
 
 
 def take(invocation: Invocation, container: str, *, reason: str, stop: bool) -> None:

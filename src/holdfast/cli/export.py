@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.podman import IMAGE, IMAGE_ID, tell
 from holdfast.cli.reference import complete_reference, find
 
 if TYPE_CHECKING:
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     "form",
     type=click.Choice(["holdfast", "podman"]),
     default="holdfast",
-    help="What kind of file: Holdfast's own, or one that Podman restores (not yet).",
+    help="What kind of file: Holdfast's own, or, of a container, one that Podman restores.",
 )
+@IMAGE
+@IMAGE_ID
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.pass_obj
 def command(
@@ -33,6 +38,8 @@ def command(
     file: str,
     ancestors: bool,
     form: str,
+    image: str | None,
+    image_id: str | None,
     force: bool,
 ) -> None:
     """Write a checkpoint to a file that any store can import.
@@ -41,13 +48,11 @@ def command(
     when the store is.
     """
     from holdfast.cli.progress import bar
-    from holdfast.model.errors import Conflict, Unsupported, UsageError
+    from holdfast.model.errors import Conflict, UsageError
 
     if form == "podman":
-        raise Unsupported(
-            "checkpoints cannot be exported for Podman yet",
-            hint="leave --format out, and use `holdfast import` where it is to go",
-        )
+        _for_podman(invocation, id, Path(file), image, image_id, force)
+        return
     piped = file == "-"
     if piped and invocation.json:
         raise UsageError("--json and an archive on stdout do not go together", hint="name a file")
@@ -70,6 +75,35 @@ def command(
         invocation.tell(_sentence(report, "stdout"))
     else:
         invocation.show(_shape(report, file), lambda: _sentence(report, file))
+
+
+def _for_podman(
+    invocation: Invocation,
+    reference: str,
+    file: Path,
+    image: str | None,
+    image_id: str | None,
+    force: bool,
+) -> None:
+    from holdfast.model.errors import Unsupported, UsageError
+    from holdfast.oci.podman.exchange import write_archive
+    from holdfast.oci.podman.outgoing import Image
+    from holdfast.oci.store_vault import StoreVault, saved_of
+
+    if str(file) == "-":
+        raise UsageError("an archive for Podman cannot go through a pipe", hint="name a file")
+    with invocation.store() as store, TemporaryDirectory(prefix="holdfast-") as folder:
+        found = find(store, reference)
+        if found.subject.kind != "container":
+            raise Unsupported(
+                f"{found.subject} is no container, and Podman restores nothing else",
+                hint="leave --format out, and use `holdfast import` where it is to go",
+            )
+        work = Path(folder)
+        vault = StoreVault(lambda: store, work, work)
+        wanted = Image(image, image_id)
+        done = write_archive(vault, saved_of(found), wanted, file, work, replace=force)
+    tell(invocation, found.id, str(found.subject), file, done)
 
 
 def _shape(report: ExportReport, file: str) -> dict[str, object]:

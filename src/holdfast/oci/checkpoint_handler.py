@@ -34,7 +34,8 @@ from holdfast.runtime.trial import clear
 
 _KILL_SECONDS = 20.0
 _NO_ROOM = 1024 * 1024
-_FOR_THE_CALLER = ("dump.log", "stats-dump")  # of CRIU's work path; Podman looks for them
+_STATISTICS = ("stats-dump",)
+_FOR_THE_CALLER = ("dump.log", *_STATISTICS)  # of CRIU's work path; Podman looks for them
 # Options of `checkpoint` that the `restore` which follows must be given, too.
 _SHARED = ("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks", "--empty-ns")
 
@@ -97,9 +98,10 @@ class CheckpointHandler:
             self._describe(staged, config, options, found, frozen_ms)
             if work_path is not None:
                 _hand_over(staged / vault.WORK, Path(work_path), _FOR_THE_CALLER)
-            clear(staged / vault.WORK)
             if image_path is not None:
                 _hand_over(staged / vault.MEMORY, Path(image_path))
+            _hand_over(staged / vault.WORK, staged / vault.MEMORY, _STATISTICS)
+            clear(staged / vault.WORK)
             saved = it.vault.save(it.subject, staged, reason)
             if not leave_running:
                 it.vault.check(saved)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.model.errors import Denied, HoldfastError, NotFound, UsageError
+from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
 from holdfast.oci.config_handler import read_config
+from holdfast.oci.constants import DEFAULT_NAMESPACE
 from holdfast.oci.container import Container
 from holdfast.oci.engine import Runc
 from holdfast.oci.guard import unfinished
@@ -141,6 +142,39 @@ class Overview:
             restored_from=None,
             cold=None,
         )
+
+    def frozen(self, name: str) -> tuple[Vault, Saved]:
+        """The newest checkpoint of the container that an id, a subject or its last part means."""
+        if os.geteuid() != 0:
+            raise Denied("a container's memory is root's business", hint="sudo holdfast ...")
+        running = {record.id: record for _, record in self.known()}
+        if name in running:
+            record = running[name]
+            vault = open_vault(record.mode, record.base_path, self._policy, self._environ)
+            subjects = [Subject.parse(record.subject)]
+        else:
+            vault = self._vault()
+            subjects = [s for s in vault.subjects() if f"/{s}".endswith(f"/{name}")]
+        if len(subjects) > 1:
+            listed = ", ".join(map(str, subjects))
+            raise UsageError(f"{name} means more than one container: {listed}")
+        found = [saved for subject in subjects for saved in vault.list(subject)]
+        if not found:
+            raise NotFound(
+                f"there is no checkpoint of a container {name} here",
+                hint="`holdfast container list` shows those that are frozen",
+            )
+        return vault, found[0]
+
+    def room_for(self, name: str) -> tuple[Vault, Subject]:
+        """Where a checkpoint goes that comes from elsewhere; raises Conflict when the container
+        that it would become is here."""
+        if os.geteuid() != 0:
+            raise Denied("a container's memory is root's business", hint="sudo holdfast ...")
+        subject = Subject("container", name if "/" in name else f"{DEFAULT_NAMESPACE}/{name}")
+        if any(record.subject == str(subject) for _, record in self.known()):
+            raise Conflict(f"{subject} runs here", hint="choose another --name, or remove it first")
+        return self._vault(), subject
 
     def _subjects(self) -> list[Subject]:
         return self._vault().subjects()

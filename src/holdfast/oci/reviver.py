@@ -129,7 +129,7 @@ class Reviver:
             if not clean:
                 set_aside(overlay.upper, aside)
             with (folder / vault.LAYER).open("rb") as stream:
-                extract(stream, overlay.upper)
+                extract(stream, overlay.upper, below=overlay.point)
             _forget_names(overlay.point)
             memory, work, options = (
                 folder / vault.MEMORY,

@@ -70,7 +70,7 @@ class StoreVault:
                     draft.put(name, path, split=_split(name))
             checkpoint = draft.commit()
         clear(staged)
-        return _saved(checkpoint)
+        return saved_of(checkpoint)
 
     def _right(self, subject: Subject) -> Right | None:
         """The right to advance a subject, if somebody here has it."""
@@ -103,7 +103,7 @@ class StoreVault:
         by_id = {each.id: each for each in self.store.list(subject)}
         at = self.store.head(subject)
         while at is not None and len(found) < len(by_id):
-            found.append(_saved(at))
+            found.append(saved_of(at))
             at = by_id.get(at.parents[0]) if at.parents else None
         return found
 
@@ -184,7 +184,8 @@ def _split(name: str) -> Split:
     return "pages" if name.startswith("memory/pages-") else "whole"
 
 
-def _saved(checkpoint: Checkpoint) -> Saved:
+def saved_of(checkpoint: Checkpoint) -> Saved:
+    """A checkpoint of a store, as vaults have them."""
     return Saved(
         checkpoint.id,
         checkpoint.subject,

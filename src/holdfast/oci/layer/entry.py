@@ -28,6 +28,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     n: int = 0
     x: dict[bytes, bytes] = {}
     o: bool = False
+    b: bool = False
     r: bytes | None = None
     l: bytes = b""  # noqa: E741  the stream's name
     d: tuple[int, int] = (0, 0)

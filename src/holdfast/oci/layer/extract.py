@@ -10,6 +10,8 @@ import os
 import stat
 from typing import BinaryIO
 
+import msgspec
+
 from holdfast.model.errors import Corrupt
 from holdfast.oci.layer.entry import Entry, read_entries
 
@@ -38,14 +40,17 @@ def is_empty(upper: str) -> bool:
         return next(found, None) is None
 
 
-def extract(stream: BinaryIO, upper: str) -> int:
-    """Empty an upper directory and fill it from a stream; gives the number of entries."""
+def extract(stream: BinaryIO, upper: str, below: str | None = None) -> int:
+    """Empty an upper directory and fill it from a stream; gives the number of entries. `below` is
+    where directories are seen that are to look as they did before."""
     empty(upper)
     top = os.open(upper, _FOLDER)
     folders = _Folders(top)
     count = 0
     try:
         for entry in read_entries(stream):
+            if entry.b and below is not None:
+                entry = _as_seen(entry, os.path.join(os.fsencode(below), entry.p))
             if not entry.p:
                 folders.stamp(entry)
             else:
@@ -56,6 +61,25 @@ def extract(stream: BinaryIO, upper: str) -> int:
     finally:
         folders.abandon()
         os.close(top)
+
+
+def _as_seen(entry: Entry, path: bytes) -> Entry:
+    """A directory with the attributes of one that is there; as it is, when there is none."""
+    try:
+        info = os.stat(path, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode):
+            return entry
+        seen = {os.fsencode(k): os.getxattr(path, k) for k in os.listxattr(path)}
+    except FileNotFoundError:
+        return entry
+    return msgspec.structs.replace(
+        entry,
+        m=stat.S_IMODE(info.st_mode),
+        u=info.st_uid,
+        g=info.st_gid,
+        n=info.st_mtime_ns,
+        x=seen,
+    )
 
 
 class _Folders:

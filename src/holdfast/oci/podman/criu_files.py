@@ -1,0 +1,94 @@
+"""CRIU's `files.img`: the container's root is let have other permissions than it had.
+
+Engines do not agree about those of a root directory that an image says nothing of (Podman: 0555,
+others: 0755), an archive cannot bring them along, and CRIU compares them before it restores.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from holdfast.model.errors import Corrupt
+
+FILES = "files.img"
+_MAGIC = 8
+_LENGTH = struct.Struct("<I")
+_REGULAR = 3  # of a file: its description, if it is a plain file or a directory
+_NAME, _MODE = 6, 10  # of that description
+_SIZES = {1: 8, 5: 4}  # bytes of a field, by its wire type
+
+
+def loosen_root(data: bytes) -> bytes:
+    """The same image, in which nothing is said about the permissions of `/`; raises Corrupt."""
+    out = bytearray(data[:_MAGIC])
+    at = _MAGIC
+    while at < len(data):
+        start = at + _LENGTH.size
+        end = start + int.from_bytes(data[at:start], "little")
+        if end > len(data):
+            raise Corrupt("files.img ends too early")
+        message = b"".join(_file(number, field) for number, field in _fields(data[start:end]))
+        out += _LENGTH.pack(len(message)) + message
+        at = end
+    return bytes(out)
+
+
+def _file(number: int, field: bytes) -> bytes:
+    if number != _REGULAR:
+        return field
+    key, body = _number(field, 0)[1], _body(field)
+    found = list(_fields(body))
+    names = [_body(each) for number, each in found if number == _NAME]
+    if names != [b"/"]:
+        return field
+    kept = b"".join(each for number, each in found if number != _MODE)
+    return field[:key] + _varint(len(kept)) + kept
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message: their numbers, and their bytes with key and length."""
+    at = 0
+    while at < len(message):
+        start = at
+        key, at = _number(message, at)
+        match key & 7:
+            case 0:
+                _, at = _number(message, at)
+            case 2:
+                length, at = _number(message, at)
+                at += length
+            case wire if wire in _SIZES:
+                at += _SIZES[wire]
+            case wire:
+                raise Corrupt(f"files.img has a field of the unknown kind {wire}")
+        if at > len(message):
+            raise Corrupt("files.img has a field that ends too late")
+        yield key >> 3, message[start:at]
+
+
+def _body(field: bytes) -> bytes:
+    """What is in a field with a length."""
+    _, at = _number(field, 0)
+    _, at = _number(field, at)
+    return field[at:]
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(message) and shift < 70:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+    raise Corrupt("files.img has a broken number")
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,48 @@
+"""Between a vault and a file: whole archives out, whole checkpoints in, and nothing left behind."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from holdfast.model.errors import Conflict, from_os_error
+from holdfast.model.subject import Subject
+from holdfast.oci.podman.incoming import take_in
+from holdfast.oci.podman.outgoing import Exported, Image, export
+from holdfast.oci.private import private_folder
+from holdfast.oci.vault import WORK, Saved, Vault
+from holdfast.runtime.trial import clear
+
+
+def write_archive(
+    vault: Vault, saved: Saved, image: Image, file: Path, work: Path, *, replace: bool
+) -> Exported:
+    """Write a checkpoint to a file that appears when it is complete; raises Conflict, Corrupt."""
+    if file.exists() and not replace:
+        raise Conflict(f"{file} is there already", hint="name another file, or say --force")
+    draft = file.with_name(f".{file.name}.holdfast")
+    try:
+        private_folder(work)
+        with tempfile.TemporaryDirectory(prefix="export-", dir=work) as scratch:
+            fetched = Path(scratch, "fetched")
+            fetched.mkdir()
+            done = export(vault.fetch(saved, fetched), saved, image, draft, Path(scratch))
+            draft.chmod(0o600)  # a container's memory, with every secret in it
+            draft.rename(file)
+    except OSError as error:
+        raise from_os_error(error, f"writing {file}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return done
+
+
+def read_archive(vault: Vault, subject: Subject, file: Path, reason: str) -> Saved:
+    """Make a checkpoint of an archive; raises BadInput, Corrupt, and then there is none."""
+    staged = vault.stage()
+    try:
+        take_in(file, staged)
+        clear(staged / WORK)
+        return vault.save(subject, staged, reason)
+    except BaseException:
+        clear(staged)
+        raise
