@@ -211,7 +211,7 @@ class Node:
                 os.kill(int(lock.read_text()), signal.SIGKILL)
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Wait until something is so; raises AssertionError when it never is."""
     end = time.monotonic() + seconds
     while not condition():
