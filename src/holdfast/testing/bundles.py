@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -83,9 +84,15 @@ class Bundle:
         return str(json.loads(done.stdout)["status"]) if done.returncode == 0 else ""
 
     def count(self) -> int:
-        """What the container has counted to, from its layer."""
+        """What the container has counted to, from its layer. While it writes, or when it was
+        frozen doing so, the file is empty for a moment."""
         path = self.bundle / "rootfs/count"
-        return int((path.read_text() if path.exists() else "") or 0)
+        end = time.monotonic() + 2
+        while path.exists():
+            if (text := path.read_text()) or time.monotonic() > end:
+                return int(text or 0)
+            time.sleep(0.01)
+        return 0
 
     def renew(self) -> None:
         """A new container of the same name: an empty layer, mounted anew."""
