@@ -96,6 +96,9 @@ async def test_errors_say_what_is_wrong(server: Server) -> None:
         await Sandbox.create("http://127.0.0.1:1", token="x")
     with pytest.raises(BadInput):
         await Sandbox.create("ftp://x")
+    for name in ("../../x", "", "a b", "<script>", "x" * 101):
+        with pytest.raises(BadInput, match="bad name"):
+            await new(server, name=name)
     with pytest.raises(BadInput, match="needs checkpoints"):
         await new(server, enable_sandbox_handoff=True)
 

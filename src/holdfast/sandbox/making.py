@@ -36,8 +36,9 @@ class Maker:
         if request.network:
             engine.capabilities.need("network", engine.name)
         self._catalogue.find(request.image)
-        if request.filesystem_snapshot_name is not None:
-            keeping.check_name(request.filesystem_snapshot_name)
+        for name in (request.name, request.filesystem_snapshot_name):
+            if name is not None:
+                keeping.check_name(name)
 
     async def body(self, request: CreateRequest) -> Body:
         """Raises HoldfastError and leaves nothing."""
