@@ -57,6 +57,8 @@ class Sandbox:
         limits: Mapping[str, float] | None = None,
         network: bool = False,
         image: str | None = None,
+        engine: str | None = None,
+        name: str | None = None,
         on_status: Callable[[str, str], None] | None = None,
     ) -> Self:
         """A new sandbox. Raises HoldfastError of the kind that the server gave."""
@@ -69,10 +71,12 @@ class Sandbox:
             "limits": None if limits is None else dict(limits),
             "network": network,
             "image": image,
+            "engine": engine,
+            "name": name,
         }
         sandbox = cls(url, token, on_status)
         sandbox._talk.reconnects = enable_auto_reconnect
-        first = {name: value for name, value in wanted.items() if value}
+        first = {key: value for key, value in wanted.items() if value not in (None, False)}
         await sandbox._talk.open(address(url, "/create"), first)
         _remembered[sandbox.sandbox_id] = sandbox.sandbox_token
         return sandbox
