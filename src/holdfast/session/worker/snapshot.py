@@ -12,6 +12,8 @@ import mmap
 import os
 import select
 import signal
+import socket
+import stat
 import sys
 import threading
 import time
@@ -165,11 +167,24 @@ def _work(asked: CheckpointMessage, work: Callable[[], None]) -> NoReturn:
         # The host gives up first, and says so; this only ends what nobody waits for.
         signal.setitimer(signal.ITIMER_REAL, asked.timeout + _GRACE if asked.timeout else 0)
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
+        for fd in (0, 1, 2, *_listening()):
             os.dup2(null, fd)
         work()
     finally:
         os._exit(0)
+
+
+def _listening() -> Iterator[int]:
+    """Sockets that wait for connections: what takes this process's place needs the addresses."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+        except OSError:
+            continue  # that of the listing itself
+        with socket.socket(fileno=os.dup(fd)) as found:
+            if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield fd
 
 
 def _capture(
