@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -60,9 +61,19 @@ class Kernel:
         plain = [value for value in values if not value.startswith("<")]
         return ast.literal_eval(plain[-1]) if plain else None
 
+    @property
+    def ports(self) -> list[int]:
+        names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+        return [getattr(self._manager, name) for name in names]
+
     def kill(self) -> None:
-        os.kill(self._manager.provisioner.process.pid, 9)
+        self.die()
         self.close()
+
+    def die(self) -> None:
+        """Only the kernel itself, without what it started."""
+        os.kill(self._manager.provisioner.process.pid, 9)
+        wait_for(lambda: not self._manager.is_alive())
 
     def close(self) -> None:
         self._client.stop_channels()
@@ -89,6 +100,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Store]:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
     return lambda: open_store(str(tmp_path / "store"))
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def durable(store: Store, reason: str) -> None:
@@ -153,6 +171,33 @@ def test_a_killed_kernel_goes_on_in_a_new_one(start: Start, store: Callable[[], 
         True,
         True,
     )
+
+
+SLOW = """\
+import os, time
+class Slow:
+    def __reduce__(self):
+        open("busy", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.05)
+        return (int, ())
+slow = Slow()
+"""
+
+
+def test_a_copy_holds_no_address(start: Start, tmp_path: Path) -> None:
+    """A kernel that is started again on the same ports finds them free, whatever is captured."""
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run(SLOW)
+    wait_for((tmp_path / "busy").exists)
+    kernel.die()
+    for port in kernel.ports:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a kernel does
+            free.bind(("127.0.0.1", port))
+            free.listen()
+    (tmp_path / "go").touch()
 
 
 def test_the_commands(start: Start, store: Callable[[], Store]) -> None:
