@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from holdfast.bundle import record
-from holdfast.bundle.member import Member, member_of
+from holdfast.bundle import hooks, record
+from holdfast.bundle.hooks import Hook, Inside
+from holdfast.bundle.member import Distant, Member, member_of
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
@@ -20,37 +21,62 @@ from holdfast.store.together import Verb
 log = logging.getLogger("holdfast.bundle")
 
 List = list  # inside the class, `list` is the verb
-Hook = Callable[[Checkpoint], Awaitable[None] | None]
+
+
+def _order(member: Member) -> tuple[int, str]:
+    return member.rank, str(member.subject)
 
 
 class Bundle:
-    """Binds a state, a session and a sandbox, or any of them, under one name.
+    """Binds a state, a session, a sandbox and a container, or any of them, under one name.
 
     `on_restore` is called with the bundle's checkpoint when all members are back and before
-    anybody may use them: to reseed, to reconnect, to fetch new tokens. When it raises, all members
-    go back to where they were.
+    anybody may use them: to reseed, to reconnect, to fetch new tokens; `Inside` runs code in a
+    member at that moment. When one raises, all members go back to where they were.
+
+    `store` is only needed where no member says which it is: sandboxes are on their server's.
     """
 
     def __init__(
-        self, name: str, members: Iterable[object], *, on_restore: Iterable[Hook] = ()
+        self,
+        name: str,
+        members: Iterable[object],
+        *,
+        on_restore: Iterable[Hook] = (),
+        store: Store | None = None,
     ) -> None:
         """Raises BadInput for what cannot be bound, and UsageError when the stores differ."""
         self.subject = Subject("bundle", name.removeprefix("bundle/"))
-        # Those that take longest to stand still are paused first, and captured last.
-        self._members = sorted((member_of(each) for each in members), key=lambda each: each.rank)
+        # Those that take longest to stand still are paused first, and captured last; among them in
+        # one order for everybody, so that no two bundles wait for each other.
+        self._members = sorted((member_of(each) for each in members), key=_order)
         self._hooks = tuple(on_restore)
         self._busy = asyncio.Lock()
         names = [str(member.subject) for member in self._members]
         if not names or len(set(names)) != len(names):
             raise BadInput("a bundle binds one or more subjects, each once")
-        self.store: Store = self._members[0].store
+        hooks.check(self._hooks, self._members)
+        self.store = self._one_store(store)
         for member in self._members:
-            if member.store.url != self.store.url:
+            if isinstance(member, Distant):
+                member.settle(self.store)
+
+    def _one_store(self, given: Store | None) -> Store:
+        """Where all members are, as far as they know."""
+        known = [each.store for each in self._members if each.store is not None]
+        known += [given] if given is not None else []
+        if not known:
+            raise UsageError(
+                "nothing says in which store the bundle is to be",
+                hint="Bundle(..., store=open_store(URL)), with the store of the sandbox's server",
+            )
+        for other in known:
+            if other.url != known[0].url:
                 raise UsageError(
-                    f"{member.subject} is in {member.store.url}, and {self._members[0].subject} "
-                    f"in {self.store.url}",
+                    f"the members are in {known[0].url} and in {other.url}",
                     hint="give all members of a bundle the same store",
                 )
+        return known[0]
 
     def __repr__(self) -> str:
         names = ", ".join(str(member.subject) for member in self._members)
@@ -143,8 +169,9 @@ class Bundle:
                 entered.append(member)
                 await member.enter(found, trust)
             for hook in self._hooks:
-                answer = hook(target)
-                if inspect.isawaitable(answer):
+                if isinstance(hook, Inside):
+                    await hooks.find(hook, self._members).run(hook.code)
+                elif inspect.isawaitable(answer := hook(target)):
                     await answer
             await self._move([*wanted, target], "restore")
         except BaseException as error:
@@ -165,14 +192,25 @@ class Bundle:
                 error.add_note(f"{member.subject} could not be taken back: {failure}")
 
     async def _move(self, targets: Iterable[Checkpoint], verb: Verb) -> None:
+        for member in self._members:
+            if isinstance(member, Distant):
+                await member.check()
         leases = [member.lease for member in self._members if member.lease is not None]
         move = partial(self.store.move_heads, *targets, verb=verb, leases=leases, trust=True)
         await asyncio.to_thread(move)
 
     async def _arrive(self, made: Iterable[Checkpoint]) -> None:
+        """The heads have moved: all members are told, whatever one of them says to that."""
         by_subject = {each.subject: each for each in made}
+        lost: List[HoldfastError] = []
         for member in self._members:
-            await member.arrive(by_subject[member.subject])
+            try:
+                await member.arrive(by_subject[member.subject])
+            except HoldfastError as error:
+                error.add_note(f"the heads have moved; {member.subject} comes back from its own")
+                lost.append(error)
+        if lost:
+            raise lost[0]
 
     async def _discard(self, made: List[Checkpoint], error: BaseException | None = None) -> None:
         """Delete what nothing will descend from. What stays is only space, so it is no error."""

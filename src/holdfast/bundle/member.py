@@ -12,7 +12,7 @@ from holdfast.session.member import SessionMember
 from holdfast.state import AsyncStateManager, StateManager
 from holdfast.state.member import StateMember
 from holdfast.store import Store
-from holdfast.store.leases import Lease
+from holdfast.store.leases import Right
 
 
 @runtime_checkable
@@ -30,10 +30,12 @@ class Member(Protocol):
     def subject(self) -> Subject: ...
 
     @property
-    def store(self) -> Store: ...
+    def store(self) -> Store | None:
+        """Where its checkpoints are; None for a distant one that does not know yet."""
+        ...
 
     @property
-    def lease(self) -> Lease | None:
+    def lease(self) -> Right | None:
         """Its right to advance the subject, if it needs one."""
         ...
 
@@ -55,6 +57,28 @@ class Member(Protocol):
 
     async def arrive(self, checkpoint: Checkpoint) -> None:
         """The head is there now: it descends from this checkpoint."""
+        ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A member that another process runs, on the same store."""
+
+    def settle(self, store: Store) -> None:
+        """It is told which store that is."""
+        ...
+
+    async def check(self) -> None:
+        """Asked before heads move. Raises HoldfastError when its process is gone."""
+        ...
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """A member that code can be run in while it is brought back."""
+
+    async def run(self, code: str) -> None:
+        """Run Python code in it. Raises HoldfastError when that fails."""
         ...
 
 

@@ -11,7 +11,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound, Unsupported
 from holdfast.model.subject import Subject
 from holdfast.store import Store
-from holdfast.store.leases import Lease
+from holdfast.store.leases import Right
 
 PART = "members"
 FORMAT = 1
@@ -64,7 +64,7 @@ def read(store: Store, bundle: Checkpoint, trust: bool) -> Record:
 
 
 def find(
-    store: Store, bundle: Checkpoint, bound: Bound, lease: Lease | None
+    store: Store, bundle: Checkpoint, bound: Bound, lease: Right | None
 ) -> tuple[Checkpoint, bool]:
     """A member's checkpoint, and whether it had to be made again, aside, from the bundle."""
     with suppress(NotFound):  # pruned: the bundle has its parts

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
+from holdfast.cli import remote
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.reference import (
     complete_reference,
@@ -13,22 +17,39 @@ from holdfast.cli.reference import (
     trust_option,
 )
 
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
 
 @click.group("bundle")
 def command() -> None:
     """Bind several subjects under one id, and go back to all at once.
 
-    What runs is bound and brought back by the program that runs it, with holdfast.Bundle.
+    What a server runs, the server binds; what another program runs, the program does, with
+    holdfast.Bundle.
     """
+
+
+_server = click.option(
+    "--server",
+    metavar="URL",
+    help="The server that runs members; without it, the one that owns them.",
+)
 
 
 @command.command("make")
 @click.argument("name")
 @click.argument("subjects", nargs=-1, required=True, shell_complete=complete_subject)
 @click.option("--reason", default="manual", show_default=True, help="Why it is made.")
+@_server
 @click.pass_obj
-def make(invocation: Invocation, name: str, subjects: tuple[str, ...], reason: str) -> None:
-    """Bind the heads of SUBJECTS under NAME."""
+def make(
+    invocation: Invocation, name: str, subjects: tuple[str, ...], reason: str, server: str | None
+) -> None:
+    """Freeze SUBJECTS together under NAME.
+
+    What a server runs stands still for it; what nobody runs is bound by its head.
+    """
     from holdfast.bundle import heads
     from holdfast.cli.rows import line
     from holdfast.model.subject import Subject
@@ -36,8 +57,14 @@ def make(invocation: Invocation, name: str, subjects: tuple[str, ...], reason: s
 
     bundle = Subject("bundle", name.removeprefix("bundle/"))
     with invocation.store() as store:
-        wanted = [find_subject(store, each) for each in subjects]
-        made = heads.bind(store, bundle, wanted, reason)
+        url = server or _owner(store, subjects)
+        if url is not None:
+            asked = {"name": bundle.name, "members": list(subjects), "reason": reason}
+            told = remote.post(invocation, url, "/v1/bundles", asked)
+            made = store.resolve(told["checkpoint"]["id"])
+        else:
+            wanted = [find_subject(store, each) for each in subjects]
+            made = heads.bind(store, bundle, wanted, reason)
     invocation.show({"checkpoint": shapes.checkpoint(made)}, lambda: f"head: {line(made)}")
 
 
@@ -71,20 +98,45 @@ def show(invocation: Invocation, id: str, trust: bool) -> None:  # noqa: A002
 
 @command.command("restore")
 @click.argument("id", metavar="ID", shell_complete=complete_reference)
+@_server
 @trust_option
 @click.pass_obj
-def restore(invocation: Invocation, id: str, trust: bool) -> None:  # noqa: A002
-    """Move the heads of all members to where a bundle has them, at once; ID may be its name.
+def restore(invocation: Invocation, id: str, server: str | None, trust: bool) -> None:  # noqa: A002
+    """Bring all members back to where a bundle has them, at once; ID may be its name.
 
-    Nothing that runs is touched: a running member is refused, and no head moves.
+    What a server runs goes back by it; of what nobody runs, the head moves. A member that another
+    program runs is refused, and then nothing has happened.
     """
-    from holdfast.bundle import heads
+    from holdfast.bundle import heads, record
     from holdfast.cli.rows import line
     from holdfast.server import shapes
 
     with invocation.store() as store:
-        moved = heads.restore(store, find(store, id), trust=trust)
+        target = find(store, id)
+        members = [each.subject for each in record.read(store, target, trust).members]
+        url = server or _owner(store, members)
+        if url is not None:
+            path = f"/v1/checkpoints/{target.id}/members/restore"
+            remote.post(invocation, url, path, {"trust": trust})
+            now = [store.head(each) for each in (*members, target.subject)]
+            moved = tuple(each for each in now if each is not None)
+        else:
+            moved = heads.restore(store, target, trust=trust)
     invocation.show(
         {"checkpoints": [shapes.checkpoint(each) for each in moved]},
         lambda: "\n".join(f"head: {line(each)}" for each in moved),
     )
+
+
+def _owner(store: Store, subjects: Sequence[str]) -> str | None:
+    """The server that runs some of them, if one does and says where it is."""
+    from holdfast.model.errors import UsageError
+
+    owners = [store.owner(each) for each in subjects if "/" in each]
+    urls = {owner.url for owner in owners if owner is not None and owner.url is not None}
+    if len(urls) > 1:
+        raise UsageError(
+            f"the subjects run on several servers: {', '.join(sorted(urls))}",
+            hint="let one of them have all: attaching to a sandbox through it hands it over",
+        )
+    return urls.pop() if urls else None

@@ -9,6 +9,7 @@ from typing import Self
 from holdfast.client.conversation import CheckpointInfo, Conversation, State
 from holdfast.client.files import Files
 from holdfast.client.link import address
+from holdfast.client.member import RemoteMember
 from holdfast.client.process import Process
 from holdfast.model.errors import (
     UsageError,
@@ -207,6 +208,10 @@ class Sandbox:
         which = checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
         told = await self._talk.ask({"action": "rollback", "checkpoint": which})
         return str(told["checkpoint"])
+
+    def as_member(self) -> RemoteMember:
+        """How a bundle binds it: on the store of its server, which the bundle's must be, too."""
+        return RemoteMember(self._talk.url, self.sandbox_id, self._token)
 
     async def kill(self) -> None:
         """End the sandbox."""

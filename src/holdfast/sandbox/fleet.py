@@ -273,20 +273,30 @@ class Fleet:
         async with sandbox.work:
             target = await asyncio.to_thread(self._roll_back, sandbox, to)
             try:
-                kept = await asyncio.to_thread(keeping.read, self.store, target)
-                kept.check(self.engine, self._catalogue.find(sandbox.request.image).digest)
-                back = await self._reviver.revive(sandbox.identity, sandbox.token, kept)
+                back = await self.revived(sandbox, target)
             except BaseException:
                 await asyncio.to_thread(self._undo, sandbox)
                 raise
-            old, sandbox.body = sandbox.body, back.body
-            sandbox.epoch = back.epoch
-            sandbox.session = back.session
-            sandbox.foreground, sandbox.beside = back.foreground, back.beside
-            self._watch(sandbox)
-            await old.end()
-            self._chores.begin(old.clear())
+            await self.give_up(self.replace(sandbox, back))
             return target
+
+    async def revived(self, sandbox: LiveSandbox, checkpoint: Checkpoint) -> LiveSandbox:
+        """What a sandbox was at a checkpoint, beside it, in a body of its own. Raises HoldfastError
+        and leaves nothing."""
+        kept = await asyncio.to_thread(keeping.read, self.store, checkpoint)
+        kept.check(self.engine, self._catalogue.find(sandbox.request.image).digest)
+        return await self._reviver.revive(sandbox.identity, sandbox.token, kept)
+
+    def replace(self, sandbox: LiveSandbox, back: LiveSandbox) -> Body:
+        """Let a sandbox go on as what it was; gives the body that it had."""
+        old = sandbox.become(back)
+        self._watch(sandbox)
+        return old
+
+    async def give_up(self, body: Body) -> None:
+        """End a body that nobody needs any more."""
+        await body.end()
+        self._chores.begin(body.clear())
 
     def _roll_back(self, sandbox: LiveSandbox, to: str | None) -> Checkpoint:
         subject = keeping.subject_of(sandbox.identity)

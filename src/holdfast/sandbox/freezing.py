@@ -60,7 +60,16 @@ class Freezer:
         await sandbox.thaw()
         return frozen, (time.perf_counter() - began) * 1000
 
-    async def save(self, sandbox: LiveSandbox, frozen: Frozen, reason: str) -> Checkpoint:
+    async def save(
+        self,
+        sandbox: LiveSandbox,
+        frozen: Frozen,
+        reason: str,
+        *,
+        stage: str | None = None,
+        aside: bool = False,
+    ) -> Checkpoint:
+        """Keep a moment in the store; aside, no head comes to it. Raises CaptureFailed."""
         config = keeping.config_of(
             sandbox.request, sandbox.token, frozen.epoch, frozen.executions, sandbox.session
         )
@@ -76,6 +85,8 @@ class Freezer:
                 files=frozen.files,
                 image=frozen.image,
                 lease=sandbox.lease,
+                stage=stage,
+                aside=aside,
             )
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error

@@ -93,12 +93,14 @@ def save(
     files: Path,
     image: Path | None,
     lease: Lease | None = None,
+    stage: str | None = None,
+    aside: bool = False,
 ) -> Checkpoint:
     """Write a checkpoint; durable when this returns."""
     # Whoever waits for this waits longer for compression than for the disk; a network is slower
     # than both.
     split: Split = "segment" if store.traffic is None else "pages"
-    with store.draft(subject, reason=reason, lease=lease) as draft:
+    with store.draft(subject, reason=reason, lease=lease, stage=stage, aside=aside) as draft:
         draft.put(CONFIG, {"format": FORMAT, **config}, split="structure")
         draft.put(ENVIRONMENT, dict(environment), split="structure")
         draft.put(FILES, files, split="content")

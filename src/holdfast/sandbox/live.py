@@ -35,6 +35,10 @@ class Client(Protocol):
         self, fact: Fact, message: str | None = None, *, error: HoldfastError | None = None
     ) -> None: ...
 
+    async def went_back(self, sandbox: LiveSandbox, checkpoint: str) -> None:
+        """Its sandbox is what it was at a checkpoint: what ran since then is no more."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
@@ -84,6 +88,13 @@ class LiveSandbox:
         self.session = False  # whether code was run in a session inside
         self.away = False  # frozen: what ran goes on elsewhere, it has not ended
         self.touched = time.monotonic()
+
+    def become(self, other: LiveSandbox) -> Body:
+        """Take over what another has, and keep the identity, the lease and the client."""
+        old, self.body = self.body, other.body
+        self.epoch, self.session = other.epoch, other.session
+        self.foreground, self.beside = other.foreground, other.beside
+        return old
 
     def touch(self) -> None:
         """A frame went in or out: it is not idle."""

@@ -36,10 +36,12 @@ from holdfast.model.subject import KINDS, Kind, Subject
 from holdfast.server import handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.archives import Archives
+from holdfast.server.bundles import BUNDLE_OPERATIONS, Bundles
 from holdfast.server.consoles import Consoles
 from holdfast.server.copies import COPIES
 from holdfast.server.crossing import Crossing
 from holdfast.server.guard import COOKIE, Guard, Pass
+from holdfast.server.holding import Holding
 from holdfast.server.logs import Requests
 from holdfast.server.looking import LOOKS
 from holdfast.server.openapi import describe
@@ -101,7 +103,9 @@ def create_app(
             Route("/v1/checkpoints/{id}", routes.checkpoint),
             Route("/v1/sandboxes", boxes.listed),
             *(each.route(boxes.fleet) for each in SANDBOX_OPERATIONS),
+            WebSocketRoute("/v1/sandboxes/{id}/hold", Holding(boxes.fleet).hold),
             *Consoles(hosted).routes(),
+            *Bundles(store, boxes.fleet, hosted).routes(),
             Route("/v1/openapi.json", routes.openapi),
             Route("/v1/example", routes.example, methods=["POST"]),
             *(each.route(routes.ask) for each in OPERATIONS),
@@ -167,7 +171,7 @@ class _Routes:
         return JSONResponse(told)
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(describe((*OPERATIONS, *SANDBOX_OPERATIONS)))
+        return JSONResponse(describe((*OPERATIONS, *SANDBOX_OPERATIONS, *BUNDLE_OPERATIONS)))
 
     async def example(self, request: Request) -> Response:
         await read_body(request, Nothing)

@@ -383,20 +383,33 @@ class Connection:
         await self.say(ForkEvent(event="fork", sandboxes=passes, request_id=request.request_id))
 
     async def _rollback(self, sandbox: LiveSandbox, request: RollbackRequest) -> None:
-        for execution, task in list(self._followers.items()):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            self._followers.pop(execution, None)
+        await self._follow_nothing()
         try:
             target = await self._fleet.rollback(sandbox, request.checkpoint)
         except HoldfastError:
             for execution in list(sandbox.executions):
                 self._follow(sandbox, execution)
             raise
+        await self._tell_of_rollback(sandbox, target.id, request.request_id)
+
+    async def _follow_nothing(self) -> None:
+        for execution, task in list(self._followers.items()):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._followers.pop(execution, None)
+
+    async def went_back(self, sandbox: LiveSandbox, checkpoint: str) -> None:
+        """Somebody else has taken it there."""
+        await self._follow_nothing()
+        await self._tell_of_rollback(sandbox, checkpoint, None)
+
+    async def _tell_of_rollback(
+        self, sandbox: LiveSandbox, checkpoint: str, request_id: str | None
+    ) -> None:
         if self._conversation.executing and sandbox.foreground is None:
             await self.tell(Fact.EXECUTION_ENDED)
         await self.say(
-            RollbackEvent(event="rollback", checkpoint=target.id, request_id=request.request_id)
+            RollbackEvent(event="rollback", checkpoint=checkpoint, request_id=request_id)
         )
         await self.catch_up(sandbox)
 

@@ -13,6 +13,7 @@ from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
 from holdfast.server import schemas
 from holdfast.server.archives import MEDIA_TYPE
+from holdfast.server.bundles import BundleOperation
 from holdfast.server.operations import Operation
 from holdfast.server.sandbox_verbs import SandboxOperation
 from holdfast.server.schemas import COUNT as _COUNT
@@ -295,7 +296,9 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
 )
 
 
-def describe(operations: Sequence[Operation | SandboxOperation]) -> dict[str, object]:
+def describe(
+    operations: Sequence[Operation | SandboxOperation | BundleOperation],
+) -> dict[str, object]:
     """The whole document."""
     bodies, components = msgspec.json.schema_components(
         [each.body for each in operations if each.body],

@@ -101,6 +101,8 @@ MORE: dict[str, Schema] = {
         over_time=listed(_GROWTH),
         verified=maybe(shaped(time=TEXT, ok=FLAG, deep=FLAG, problems=COUNT, checkpoints=COUNT)),
     ),
+    "Member": shaped(subject=TEXT, checkpoint=TEXT, short=maybe(TEXT), running=FLAG),
+    "Members": shaped(members=listed(named("Member"))),
     "Session": shaped(name=TEXT, subject=TEXT, busy=FLAG, clients=COUNT),
     "Sessions": shaped(sessions=listed(named("Session")), why_not=maybe(TEXT), idle_timeout=NUMBER),
     "Started": shaped(name=TEXT, subject=TEXT, report=listed(named("Item"))),

@@ -157,6 +157,9 @@ class Sessions:
             for console in self._consoles.values()
         ]
 
+    def running_now(self, name: str) -> Console | None:
+        return self._consoles.get(name)
+
     def find(self, name: str) -> Console:
         """Raises NotFound."""
         found = self._consoles.get(name)

@@ -158,6 +158,13 @@ class Driver:
         execution.task = asyncio.create_task(self._run(execution, code, timeout, answer))
         return execution
 
+    async def run_inside(self, code: str, timeout: float | None) -> Result:
+        """Run a cell for whoever holds `lock`."""
+        execution = Execution(self._request())
+        await self._cell(self.worker(), execution, code, timeout, None)
+        execution.close()
+        return execution.result
+
     def interrupt(self, execution: Execution | None = None) -> bool:
         """Interrupt the running cell, if it is this one; False when it is not running.
 

@@ -8,6 +8,8 @@ from holdfast.session.session import Session
 from holdfast.store import Store
 from holdfast.store.leases import Lease
 
+RUN_SECONDS = 120.0
+
 
 class SessionMember:
     """Binds a session. Pausing waits for the cell that runs, and lets none begin."""
@@ -45,6 +47,11 @@ class SessionMember:
 
     async def enter(self, checkpoint: Checkpoint, trust: bool) -> None:
         await self._keeper.enter(checkpoint, trust)
+
+    async def run(self, code: str) -> None:
+        """Run a cell in it while nobody else can. Raises CellFailed."""
+        result = await self._session._driver.run_inside(code, RUN_SECONDS)
+        result.check()
 
     async def arrive(self, checkpoint: Checkpoint) -> None:
         self._history.line.at = checkpoint

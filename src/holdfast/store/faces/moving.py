@@ -10,7 +10,7 @@ from holdfast.model.subject import KINDS, Subject
 from holdfast.store import references, together
 from holdfast.store.draft import Draft
 from holdfast.store.faces.opened import Opened, Reference, check_trust, subject_of, tick
-from holdfast.store.leases import Lease, Right
+from holdfast.store.leases import Right
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Entry, Move, Verb
 
@@ -102,7 +102,7 @@ class Moving(Opened):
         self,
         *which: Reference,
         verb: together.Verb = "restore",
-        leases: Iterable[Lease] = (),
+        leases: Iterable[Right] = (),
         trust: bool = False,
     ) -> tuple[Checkpoint, ...]:
         """Move the heads of several subjects at once, each to one of its checkpoints: all of them
