@@ -271,6 +271,15 @@ export interface Health {
     checkpoints: number;
   } | null;
 }
+export interface Member {
+  subject: string;
+  checkpoint: string;
+  short: string | null;
+  running: boolean;
+}
+export interface Members {
+  members: Member[];
+}
 export interface Session {
   name: string;
   subject: string;
