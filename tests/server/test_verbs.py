@@ -15,9 +15,8 @@ import pytest
 from tests.server.conftest import Server, Starter, add
 from tests.server.sandbox_client import created
 
-from holdfast.server.app import OPERATIONS
+from holdfast.server.app import DESCRIBED
 from holdfast.server.openapi import describe
-from holdfast.server.sandbox_verbs import SANDBOX_OPERATIONS
 from holdfast.store import Store
 
 
@@ -85,7 +84,7 @@ async def test_sandboxes_and_metrics(start: Starter) -> None:
 
 def test_the_description_is_valid_and_whole(client: httpx.Client) -> None:
     document = client.get("/v1/openapi.json").json()
-    assert document == describe((*OPERATIONS, *SANDBOX_OPERATIONS))
+    assert document == describe(DESCRIBED)
     names = [each["operationId"] for path in document["paths"].values() for each in path.values()]
     assert len(names) == len(set(names))
     for schema in document["components"]["schemas"].values():

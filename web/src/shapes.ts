@@ -326,6 +326,40 @@ export interface Prune {
   subject?: string | null;
   dry_run?: boolean;
 }
+export interface Reason {
+  reason?: string;
+}
+export interface Copies {
+  count?: number;
+}
+export interface Back {
+  to?: string | null;
+}
+export interface Snapshot {
+  name: string;
+}
+export interface FileWork {
+  verb: "list" | "mkdir" | "read" | "remove" | "rename" | "write";
+  path: string;
+  data?: string | null;
+  encoding?: "base64" | "text";
+  offset?: number | null;
+  size?: number | null;
+  to?: string | null;
+}
+export interface Make {
+  name: string;
+  /**
+   * @minItems 1
+   * @maxItems 100
+   */
+  members: [string, ...string[]];
+  reason?: string;
+  stage?: string | null;
+}
+export interface Together {
+  trust?: boolean;
+}
 export interface CheckpointCreatedMessage {
   type: "CheckpointCreatedMessage";
   request_id: number;

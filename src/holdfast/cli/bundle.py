@@ -118,7 +118,7 @@ def restore(invocation: Invocation, id: str, server: str | None, trust: bool) ->
         if url is not None:
             path = f"/v1/checkpoints/{target.id}/members/restore"
             remote.post(invocation, url, path, {"trust": trust})
-            now = [store.head(each) for each in (*members, target.subject)]
+            now = [store.head(each) for each in (*members, str(target.subject))]
             moved = tuple(each for each in now if each is not None)
         else:
             moved = heads.restore(store, target, trust=trust)

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.server")
 
-OPERATIONS = (*VERBS, *LOOKS, *COPIES)  # on the store; those on live sandboxes are apart
+OPERATIONS = (*VERBS, *LOOKS, *COPIES)  # on the store; those on what runs are apart
+DESCRIBED = (*OPERATIONS, *SANDBOX_OPERATIONS, *BUNDLE_OPERATIONS)
 MOST_CHECKPOINTS = 1000
 LOGIN_BYTES = 8192
 _OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
@@ -171,7 +172,7 @@ class _Routes:
         return JSONResponse(told)
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(describe((*OPERATIONS, *SANDBOX_OPERATIONS, *BUNDLE_OPERATIONS)))
+        return JSONResponse(describe(DESCRIBED))
 
     async def example(self, request: Request) -> Response:
         await read_body(request, Nothing)
