@@ -180,6 +180,12 @@ def test_commands_of_the_prompt(program: Run) -> None:
     assert "did you mean %rollback?" in wrong.err
 
 
+@pytest.mark.parametrize("word", ["exit", "quit()"])
+def test_leaving_as_python_does(program: Run, word: str) -> None:
+    done = program("repl", "w", stdin=f"a = 1\n{word}\nprint('still here')\n")
+    assert (done.code, done.out) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [

@@ -32,9 +32,15 @@ class Magic:
     arguments: tuple[str, ...] = ()
 
 
+# What Python's own prompt takes for it; as code it would only end the worker.
+_LEAVING = frozenset({"exit", "exit()", "quit", "quit()"})
+
+
 def parse(line: str) -> Magic | None:
     """The command on a line; None when the line is Python. Raises BadInput."""
     text = line.strip()
+    if text in _LEAVING:
+        return Magic("quit", ())
     if not text.startswith("%") or "\n" in text:
         return None
     name, _, rest = text[1:].partition(" ")
