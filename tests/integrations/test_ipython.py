@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -38,6 +39,11 @@ class Kernel:
         self._client.start_channels()
         self._client.wait_for_ready(timeout=DEADLINE)
         self.said = ""
+
+    def run_silently(self, code: str) -> None:
+        """As a front end does for itself."""
+        reply = self._client.execute(code, silent=True, store_history=False, reply=True)
+        assert reply["content"]["status"] == "ok"
 
     def run(self, code: str, fails: bool = False) -> Any:
         """Run a cell; its value, if that is plain data. What it printed is in `said`."""
@@ -171,6 +177,38 @@ def test_a_killed_kernel_goes_on_in_a_new_one(start: Start, store: Callable[[], 
         True,
         True,
     )
+
+
+VSCODE = """\
+__vsc_ipynb_file__ = "/data/rain.ipynb"
+def _VSCODE_getVariable(what, is_debugging, *args):
+    return what
+"""
+
+
+def test_a_kernel_of_vs_code(start: Start, store: Callable[[], Store]) -> None:
+    """The editor runs code of its own beside the user's, which is nobody's work."""
+    first = start(HOLDFAST_SESSION="")
+    first.run_silently(VSCODE)
+    first.run(LOAD)
+    name = first.said.split(",")[0]
+    assert re.fullmatch(r"session/rain-\w{6}", name)
+    first.run("x = [1, 2]\ny = x")
+    first.run("%checkpoint kept")
+    first.run_silently("_VSCODE_getVariable('x', False)\nleft_over = 1")
+    first.run("x.append(3)\nlen(y)")
+    first.run("%checkpoint kept again")
+    made = len(store().list(name))
+    first.run_silently("len(x)")
+    first.run("%whos")
+    assert "VSC" not in first.said
+    assert len(store().list(name)) == made
+    first.kill()
+    second = start(HOLDFAST_SESSION="")
+    second.run_silently(VSCODE)
+    second.run(LOAD)
+    assert "x, y" in second.said
+    assert second.run("x is y and y") == [1, 2, 3]
 
 
 SLOW = """\
@@ -328,7 +366,8 @@ def test_the_name_of_a_session() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["In", "Out", "_", "___", "_3", "_i3", "_ii", "_oh", "_dh", "__vsc_ipynb_file__"]
+    "name",
+    ["In", "Out", "_", "___", "_3", "_i3", "_ii", "_oh", "_dh", "__vsc_ipynb_file__", "_VSCODE_x"],
 )
 def test_names_of_the_shell(name: str) -> None:
     assert is_own(name, 1, {})

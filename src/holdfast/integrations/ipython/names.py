@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # What IPython and its front ends put among the user's names: `In`, `_`, `_3`, `_i3`, ...
-_OWN = re.compile(r"In|Out|_+|_[io]h|_dh|_i{1,3}|_i?\d+|__vsc\w*|__VSC\w*|__annotations_cache__")
+_OWN = re.compile(r"In|Out|_+|_[io]h|_dh|_i{1,3}|_i?\d+|_{1,2}(?:vsc|VSC)\w*|__annotations_cache__")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST = 60
 
