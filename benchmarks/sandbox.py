@@ -43,6 +43,7 @@ HOLD += "while True: time.sleep(1)"
 GOALS = {
     "create": 0.15,
     "create, cold": 1.3,
+    "first word, cold": 1.3,
     "exec echo": 0.5,
     "exec python": 0.7,
     "checkpoint, empty": 1.3,
@@ -59,7 +60,9 @@ INTRODUCTION = """# Sandboxes beside their engines alone
 
 `make bench` does each step once on both sides in every round, so that a noisy moment hits them
 alike. A checkpoint of the engine alone counts with one fsync of its bytes; Holdfast's is durable in
-the store. `create` is from the pool; `handover` is until a second server of the same store runs the
+the store. `create` is from the pool. `create, cold` of the engine alone is until its command
+returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
+inside has spoken, on both sides. `handover` is until a second server of the same store runs the
 sandbox.
 
 ![milliseconds by step](sandbox.svg)
@@ -107,6 +110,26 @@ class Raw:
             check=True,
         )
 
+    def speak(self, number: int) -> None:
+        """Run a container until its program has said something."""
+        name = f"word-{number}-{os.getpid()}"
+        argv = [
+            self.interpreter(),
+            "-I",
+            "-S",
+            "-c",
+            "import time; print(1, flush=True); time.sleep(99)",
+        ]
+        run = ("run", "-detach", "-bundle", str(self.bundle(name, argv)), name)
+        hear, say = os.pipe()
+        silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run(
+            [*self.words, *run], stdout=say, env=engines.environment(), check=True, **silent
+        )
+        os.close(say)
+        os.read(hear, 1)
+        os.close(hear)
+
     def bundle(self, name: str, argv: list[str]) -> Path:
         place = self.folder / name
         place.mkdir()
@@ -124,6 +147,8 @@ class Raw:
         return f"{os.path.realpath(self.python)}/bin/python3"
 
     def round(self, number: int, size: int, times: Times) -> None:
+        times.run("first word, cold", lambda: self.speak(number))
+        self.do("delete", "-force", f"word-{number}-{os.getpid()}")
         for kind, megabytes in (("empty", 0), ("full", size)):
             name = f"{kind}-{number}-{os.getpid()}"
             argv = [self.interpreter(), "-c", HOLD.format(size=megabytes)]
@@ -195,8 +220,9 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     url, token = first.url, first.token
     limits = {"memory_bytes": 2 << 30}
     cold = await times.take("create, cold", Sandbox.create(url, token=token, limits=limits))
+    times["first word, cold"] = times["create, cold"]
     await cold.kill()
-    await asyncio.sleep(1.5)  # the pool fills
+    await asyncio.sleep(2.0)  # the pool fills
     sandbox = await times.take("create", Sandbox.create(url, token=token, enable_checkpoint=True))
 
     async def run(*argv: str) -> None:

@@ -21,6 +21,8 @@ from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")
 _WARM_SECONDS = 30.0
+# Whoever was given a sandbox is about to use it: preparing for the next then takes its processor.
+REST_SECONDS = 0.5
 Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 
@@ -105,7 +107,9 @@ class Workshop:
 
     async def _prepare(self, size: int) -> None:
         try:
-            self._spare = await asyncio.to_thread(Room.make, self._folder, size)
+            await asyncio.sleep(REST_SECONDS)
+            if self._size is not None:
+                self._spare = await asyncio.to_thread(Room.make, self._folder, size)
         except HoldfastError as error:
             log.warning("no room could be made ready: %s", error)  # whoever needs one is told
         finally:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.body import Body
+from holdfast.sandbox.body import REST_SECONDS, Body
 
 log = logging.getLogger("holdfast.sandbox")
 
@@ -31,17 +31,18 @@ class Pool:
         while self._ready and taken is None:
             body = self._ready.pop(0)
             taken = None if body.line.gone.done() else body
-        self.fill()
+        self.fill(REST_SECONDS)
         return taken
 
-    def fill(self) -> None:
-        """Make what is missing, one after the other, in the background."""
+    def fill(self, rest: float = 0.0) -> None:
+        """Make what is missing, one after the other, in the background, after a rest."""
         if self._closed or len(self._ready) >= self._size:
             return
         if self._filling is None or self._filling.done():
-            self._filling = asyncio.create_task(self._fill(), name="holdfast pool")
+            self._filling = asyncio.create_task(self._fill(rest), name="holdfast pool")
 
-    async def _fill(self) -> None:
+    async def _fill(self, rest: float) -> None:
+        await asyncio.sleep(rest)
         while len(self._ready) < self._size and not self._closed:
             try:
                 self._ready.append(await self._make())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.model.errors import BadInput, Unsupported
 from holdfast.sandbox import agent
 from holdfast.sandbox.agent import USER
 
+LAYOUT = 2  # of the default root: memory of a sandbox goes with what is mounted where
 TOOLS = "/.holdfast"  # where a root has what the agent needs
 _AGENT = f"import sys; sys.path.insert(0, {TOOLS + '/agent'!r}); "
 _AGENT += "from holdfast.sandbox.agent.loop import main; main()"
@@ -31,8 +33,9 @@ _ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "resolv.conf": "",
 }
-# Parts of the host's /etc that programs need and that tell nothing.
-_ETC_MOUNTS = ("/etc/alternatives", "/etc/ssl/certs", "/etc/ld.so.cache", "/etc/mime.types")
+# Parts of the host's /etc that programs need and that tell nothing. Copied: every mount costs a
+# new sandbox time.
+_ETC_COPIES = ("alternatives", "ssl/certs", "ld.so.cache", "mime.types")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def default(folder: Path) -> Root:
             mounts.append(Mount(f"/{alias}", f"/{alias}"))
     for name, text in _ETC.items():
         (lower / "etc" / name).write_text(text)
-    mounts += [Mount(place, place) for place in _ETC_MOUNTS if os.path.exists(place)]
+    for name in _ETC_COPIES:
+        _copy(Path("/etc", name), lower / "etc" / name)
     prefix = os.path.realpath(sys.base_prefix)
     if not prefix.startswith("/usr/") and prefix != "/usr":
         mounts.append(Mount(prefix, prefix))
@@ -92,7 +96,7 @@ def default(folder: Path) -> Root:
         agent=(python, "-I", "-S", "-c", _AGENT),
         path=path,
         python=(python,),
-        digest=f"host:{sys.version.split()[0]}",
+        digest=f"host-{LAYOUT}:{sys.version.split()[0]}",
         packages=tuple(mount.target for mount in packages),
     )
 
@@ -173,6 +177,15 @@ def _mountpoints(lower: Path, mounts: list[Mount]) -> None:
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
+
+
+def _copy(source: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place, symlinks=True)
+    elif source.is_file():
+        shutil.copyfile(source, place)
 
 
 def _link(place: Path, target: str) -> None:

@@ -421,6 +421,31 @@ except PermissionError:
         assert (eaten.exit.code, eaten.stdout) == (1, "")
         assert (await bash(body, "echo alive")).stdout == "alive\n"
 
+    async def test_a_full_sandbox_goes_on(self, make: Make) -> None:
+        """Where no process is left to be had, who asks for one is told, and later gets one."""
+        body = await make(limits=replace(SMALL, processes=24))
+        full = FORKS.partition("for pid in made")[0].replace("))", "), flush=True)")
+        hog = await begin(body, "python", "-c", full + "signal.pause()")
+        while not hog.replay.after(0):
+            await asyncio.wait_for(hog.changed(), 60)
+        told = []
+        for _ in range(3):
+            try:
+                told.append(str((await bash(body, "true")).exit.code))
+            except HoldfastError as error:
+                told.append(str(error))
+        assert all(each == "0" or "temporarily unavailable" in each for each in told), told
+        hog.kill()
+        await hog.wait()
+        began = time.monotonic()
+        while True:
+            try:
+                assert (await bash(body, "echo again")).stdout == "again\n"
+                break
+            except (HoldfastError, AssertionError):
+                assert time.monotonic() - began < 30
+                await asyncio.sleep(0.1)
+
     async def test_a_fork_bomb_stays_inside(self, make: Make) -> None:
         body = await make()
         bomb = "import os\nwhile True:\n    os.fork()"

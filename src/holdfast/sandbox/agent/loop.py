@@ -100,7 +100,10 @@ class Agent:
     def replenish(self) -> None:
         """Have a child ready for the next program."""
         if self.spare is None:
-            self.spare = Spare()
+            try:
+                self.spare = Spare()
+            except OSError:
+                return  # there is no room for one now; whoever wants a program is told
 
     def obey(self, line: bytes, data: bytes) -> None:
         header = decode(line)
