@@ -23,6 +23,7 @@ from holdfast.store.keys import load_keyring
 from holdfast.store.retention import Last
 from holdfast.store.store import Store
 from holdfast.testing.disks import ForgetfulDisk
+from holdfast.testing.power import operations
 from holdfast.testing.stage import TakeNote
 
 PLACE = "place/of/store"
@@ -106,6 +107,12 @@ def prune(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
 
     _patiently(note, collect)
     _patiently(note, lambda: _acknowledge(note, save(store(), "state/after", f"a {SMALL} 2")))
+
+
+def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
+    """Another act, on a disk that forgets; each note says after which operation it was taken."""
+    perform = {"small": small, "large": large, "first": first, "prune": prune}[act]
+    perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 
 
 def thin(note: TakeNote, base: str) -> None:

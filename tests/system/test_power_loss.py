@@ -19,7 +19,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.disk import Sync
 from holdfast.testing.lossfs import Loss
 from holdfast.testing.power import Power, powered
-from holdfast.testing.stage import Performance, Stage
+from holdfast.testing.stage import Stage
 
 # What is done, and what it finds before it: nothing, a store whose empty directories a backup has
 # left out, or something of everything.
@@ -63,40 +63,89 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Recording:
+    """An act on a disk that kept what there was before each of its operations.
+
+    One performance shows all places where the power may go. What a cut leaves is often the same
+    for many of them, and need be looked at only once.
+    """
+
+    key: tuple[str, str, tuple[Sync, ...]]
+    operations: int
+    saved: tuple[tuple[int, str], ...]  # after which operation, and what was acknowledged
+    heirs: dict[tuple[int, str], frozenset[str]]  # what heirs acknowledged that went on from there
+    judged: dict[tuple[str, frozenset[str]], str]  # what is wrong with a disk, given the promises
+
+    def acknowledged(self, at: int) -> set[str]:
+        """What was promised before operation `at`."""
+        return {checkpoint for after, checkpoint in self.saved if after < at}
+
+
+@dataclass
 class House:
     """A stage, and a disk that forgets."""
 
     stage: Stage
     power: Power
     promised: dict[str, tuple[str, ...]]
+    recording: Recording | None = None
 
-    def length(self, act: str, before: str, drop: tuple[Sync, ...]) -> int:
-        """How many operations an act needs."""
-        done = self._run(act, before, 1_000_000, drop)
+    def record(self, act: str, before: str, drop: tuple[Sync, ...]) -> Recording:
+        """Do an act and keep every moment of it; the last one is kept until the next."""
+        key = (act, before, drop)
+        if self.recording is not None and self.recording.key == key:
+            return self.recording
+        self.power.load(before)
+        self.power.record()
+        done = self.stage.perform("observed", str(self.power.root), act, list(drop))
+        assert done.status == 0, done
         assert not done.noted("error"), done
         assert not done.noted("fault"), done
-        return self.power.operations
+        operations = self.power.operations
+        self.power.keep(str(operations + 1))
+        saved = tuple((note["at"], note["saved"]) for note in done.notes if "saved" in note)
+        self.recording = Recording(key, operations, saved, {}, {})
+        return self.recording
 
     def wrong(self, trial: Trial, drop: tuple[Sync, ...] = ()) -> str:
         """What is wrong after this; empty when nothing is."""
-        done = self._run(trial.act, trial.before, trial.at, drop)
-        notes = done.notes
+        recording = self.record(trial.act, trial.before, drop)
+        at = min(trial.at, recording.operations + 1)
+        promised = recording.acknowledged(at)
         if trial.heir:
-            self.power.resume()
-            notes += self.stage.perform(trial.heir, str(self.power.root), list(drop)).notes
+            promised |= self._inherited(recording, at, trial, drop)
+        else:
+            self.power.go_back(str(at))
         self.power.cut(*trial.cut)
-        faults = [note["fault"] for note in notes if "fault" in note]
-        assert not faults, f"{trial}: not an error of ours:\n{faults[0]}"
-        saved = {note["saved"] for note in notes if "saved" in note}
         pruned = "prune" in (trial.act, trial.heir)
-        kept = self.promised["pinned" if pruned else trial.before]
-        return "; ".join(self._losses(saved.union(kept)))
+        promised.update(self.promised["pinned" if pruned else trial.before])
+        image = self.power.digest, frozenset(promised)
+        if image not in recording.judged:
+            recording.judged[image] = "; ".join(self._losses(promised))
+        return recording.judged[image]
 
-    def _run(self, act: str, before: str, at: int, drop: tuple[Sync, ...]) -> Performance:
-        """Do an act; the power goes just before operation `at`."""
+    def told(self, act: str, before: str, at: int) -> list[str]:
+        """What an actor says for whom the power goes just before operation `at`: faults alone."""
         self.power.load(before)
         self.power.cut_at(at)
-        return self.stage.perform(act, str(self.power.root), list(drop))
+        return self.stage.perform(act, str(self.power.root), []).noted("fault")
+
+    def _inherited(
+        self, recording: Recording, at: int, trial: Trial, drop: tuple[Sync, ...]
+    ) -> frozenset[str]:
+        """Go back to where an heir was done that went on at this moment; what it acknowledged."""
+        scene = at, trial.heir
+        kept = f"{at}-{trial.heir}"
+        if scene in recording.heirs:
+            self.power.go_back(kept)
+        else:
+            self.power.go_back(str(at))
+            done = self.stage.perform(trial.heir, str(self.power.root), list(drop))
+            faults = done.noted("fault")
+            assert not faults, f"{trial}: not an error of ours:\n{faults[0]}"
+            self.power.keep(kept)
+            recording.heirs[scene] = frozenset(done.noted("saved"))
+        return recording.heirs[scene]
 
     def _losses(self, promised: set[str]) -> list[str]:
         """What is wrong now that the power is back."""
@@ -138,7 +187,7 @@ def cuts_of(
     house: House, act: str, before: str, heir: str = "", drop: tuple[Sync, ...] = ()
 ) -> list[Trial]:
     """Each kind of cut at each operation of an act, and after the last; the latest first."""
-    last = house.length(act, before, drop) + 1
+    last = house.record(act, before, drop).operations + 1
     kinds = CUTS[:3] if heir else CUTS
     return [Trial(act, before, at, cut, heir) for at in range(last, 0, -1) for cut in kinds]
 
@@ -147,6 +196,16 @@ def some(trials: list[Trial]) -> list[Trial]:
     """The cuts after the last operation, and a few before."""
     ends = len(CUTS)
     return [*trials[:ends], *trials[ends::STRIDE]]
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("act", "before"), SCENES)
+def test_a_disk_that_is_gone_is_told_in_words(
+    house: House, act: str, before: str, stride: int
+) -> None:
+    last = house.record(act, before, ()).operations
+    faults = [fault for at in range(1, last + 1, stride) for fault in house.told(act, before, at)]
+    assert not faults, f"{len(faults)} errors that are not ours:\n{faults[0]}"
 
 
 @pytest.mark.parametrize(("act", "before"), SCENES)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import os
 import random
 import stat
@@ -37,19 +38,29 @@ class File:
 
     def __init__(self, mode: int) -> None:
         self.mode = stat.S_IFREG | mode
-        self.data = bytearray()
+        self.data: bytes | bytearray = b""  # bytes when others share them
         self.durable = b""
         self.links = 0
         self.changed = time.time_ns()
 
+    def changeable(self) -> bytearray:
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data)
+        return self.data
+
+    def frozen(self) -> bytes:
+        if not isinstance(self.data, bytes):
+            self.data = bytes(self.data)
+        return self.data
+
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        self.durable = self.frozen()
 
     def lose(self, loss: Loss, chance: random.Random) -> None:
         if loss == "scatter" and self.data != self.durable:
-            self.data = _scattered(self.durable, bytes(self.data), chance)
+            self.data = _scattered(self.durable, self.frozen(), chance)
         elif loss != "all":
-            self.data = bytearray(self.durable)
+            self.data = self.durable
         self.sync()
 
 
@@ -111,6 +122,8 @@ def _changing(method: Operation) -> Operation:
     @functools.wraps(method)
     def run(self: LossFS, *args: Any, **kwargs: Any) -> Any:
         self.operations += 1
+        if self.recording:
+            self.keep(str(self.operations))
         if self.operations == self.cut_at:
             self.off = True
             raise fuse.FuseOSError(errno.EIO)
@@ -129,8 +142,10 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
         self.off = False
         self.operations = 0
         self.cut_at = 0
+        self.recording = False
         self._root = _durable_folder()
         self._saved: dict[str, Folder] = {}
+        self._kept: dict[str, Folder] = {}
         self._handles: dict[int, File] = {}
         self._next_handle = 0
 
@@ -144,6 +159,13 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
                     self._saved[words[0]] = _copy(self._root)
                 case "load":
                     self._restart(_copy(self._saved[words[0]]) if words else _durable_folder())
+                case "record":
+                    self._kept.clear()
+                    self.recording = True
+                case "keep":
+                    self.keep(words[0])
+                case "return":
+                    self._restart(_replica(self._kept[words[0]]))
                 case "resume":
                     self.off = False
                     self.cut_at = 0
@@ -161,13 +183,20 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
     def getxattr(self, path: str, name: str, position: int = 0) -> bytes:
         if name == f"{CONTROL}operations":
             return str(self.operations).encode()
+        if name == f"{CONTROL}digest":
+            with self.mutex:
+                return _digest(self._root).hex().encode()
         raise fuse.FuseOSError(errno.ENODATA)
 
     def _restart(self, root: Folder) -> None:
         self._root = root
         self._handles.clear()
-        self.off = False
+        self.off = self.recording = False
         self.operations = self.cut_at = 0
+
+    def keep(self, name: str) -> None:
+        """Remember everything as it is now, and what of it is not durable."""
+        self._kept[name] = _replica(self._root)
 
     # -- names
 
@@ -242,16 +271,18 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
     @_changing
     def write(self, path: str | None, data: bytes, offset: int, fh: int) -> int:
         file = self._file(path, fh)
-        file.data.extend(bytes(max(0, offset - len(file.data))))
-        file.data[offset : offset + len(data)] = data
+        bytes_now = file.changeable()
+        bytes_now.extend(bytes(max(0, offset - len(bytes_now))))
+        bytes_now[offset : offset + len(data)] = data
         file.changed = time.time_ns()
         return len(data)
 
     @_changing
     def truncate(self, path: str | None, length: int, fh: int | None = None) -> int:
         file = self._file(path, fh)
-        del file.data[length:]
-        file.data.extend(bytes(length - len(file.data)))
+        bytes_now = file.changeable()
+        del bytes_now[length:]
+        bytes_now.extend(bytes(length - len(bytes_now)))
         return 0
 
     @_changing
@@ -365,13 +396,44 @@ def _copy(folder: Folder, copies: dict[int, File] | None = None) -> Folder:
             continue
         if id(node) not in copies:
             copies[id(node)] = file = File(stat.S_IMODE(node.mode))
-            file.data = bytearray(node.data)
+            file.data = node.frozen()
             file.changed = node.changed
             file.sync()
         copies[id(node)].links += 1
         made.names[name] = copies[id(node)]
     made.sync()
     return made
+
+
+def _replica(root: Folder) -> Folder:
+    """A tree like this one, with what is not durable in it; hard links stay links."""
+    copies: dict[int, Node] = {}
+
+    def copied(node: Node) -> Node:
+        if (made := copies.get(id(node))) is None:
+            if isinstance(node, Folder):
+                made = copies[id(node)] = Folder(stat.S_IMODE(node.mode))
+                made.names = {name: copied(child) for name, child in node.names.items()}
+                made.durable = {name: copied(child) for name, child in node.durable.items()}
+            else:
+                made = copies[id(node)] = File(stat.S_IMODE(node.mode))
+                made.data, made.durable, made.links = node.frozen(), node.durable, node.links
+            made.changed = node.changed
+        return made
+
+    found = copied(root)
+    assert isinstance(found, Folder)
+    return found
+
+
+def _digest(node: Node) -> bytes:
+    """The same for trees with the same names, links and bytes."""
+    if isinstance(node, File):
+        return hashlib.sha256(node.links.to_bytes(4, "big") + node.frozen()).digest()
+    listed = hashlib.sha256()
+    for name, child in sorted(node.names.items()):
+        listed.update(f"{name}\0{stat.S_IFMT(child.mode)}\0".encode() + _digest(child))
+    return listed.digest()
 
 
 def main(mountpoint: str) -> None:

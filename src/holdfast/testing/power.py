@@ -24,7 +24,12 @@ class Power:
     @property
     def operations(self) -> int:
         """How many changing operations there were since the last start."""
-        return int(os.getxattr(self.root, f"{CONTROL}operations"))
+        return operations(self.root)
+
+    @property
+    def digest(self) -> str:
+        """The same whenever the same names, links and bytes are there."""
+        return os.getxattr(self.root, f"{CONTROL}digest").decode()
 
     def save(self, name: str) -> None:
         """Remember everything there is under a name."""
@@ -38,6 +43,19 @@ class Power:
         """Let the power go just before that many changing operations from now."""
         self._control("cut_at", str(operation))
 
+    def record(self) -> None:
+        """From now on, until the next start, `keep` before each changing operation, under its
+        number. Whatever was kept before is forgotten."""
+        self._control("record", "")
+
+    def keep(self, name: str) -> None:
+        """Remember everything there is, with what is not durable yet, under a name."""
+        self._control("keep", name)
+
+    def go_back(self, name: str) -> None:
+        """Begin again with what was kept: as if only its user had died, nothing is lost yet."""
+        self._control("return", name)
+
     def resume(self) -> None:
         """Go on as if not the power had gone, but only whoever used it: nothing is lost yet."""
         self._control("resume", "")
@@ -48,6 +66,11 @@ class Power:
 
     def _control(self, name: str, value: str) -> None:
         os.setxattr(self.root, f"{CONTROL}{name}", value.encode())
+
+
+def operations(root: Path | str) -> int:
+    """How many changing operations there were since the last start; for who works there, too."""
+    return int(os.getxattr(root, f"{CONTROL}operations"))
 
 
 @contextmanager
