@@ -212,6 +212,58 @@ def test_an_apt_that_fails(
     assert "still works: application state, Python sessions" in result.stderr
 
 
+@pytest.mark.timeout(600)
+def test_a_network_that_is_gone(checkout: Path, tmp_path: Path) -> None:
+    """For real: in a network namespace of its own, where not even loopback is up."""
+    assert os.geteuid() == 0, "this test needs root, to take the network away"
+    python = run(
+        *("unshare", "--net", "scripts/setup-python"),
+        cwd=checkout,
+        seconds=280,
+        PYTHON=sys.executable,
+        PIP_RETRIES="0",
+        PIP_FIND_LINKS="",
+        PIP_NO_CACHE_DIR="1",
+    )
+    assert python.returncode == 1
+    assert "pip could not install requirements/run.txt" in python.stderr
+    assert "is the network there" in python.stderr
+    assert "without a network: HOLDFAST_WHEELS=/folder/of/wheels make setup" in python.stderr
+    engines = run(
+        *("unshare", "--net", "scripts/setup-engines"),
+        cwd=checkout,
+        seconds=280,
+        HOLDFAST_ENGINES=str(tmp_path / "engines"),
+        HOLDFAST_CRIU="",
+        HOLDFAST_RUNSC="",
+    )
+    assert engines.returncode == 0, engines.stderr
+    assert re.search(r"criu +it could not be downloaded: \S.* \(see \S+\.log\)", engines.stderr)
+    assert "to try again: make setup" in engines.stderr
+    assert not any((tmp_path / "engines").rglob("criu"))
+
+
+def test_a_machine_without_apt(checkout: Path, tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "this test needs root: others may not install anyway"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in ("/usr/bin", "/bin"):
+        for program in Path(folder).iterdir():
+            if not program.name.startswith("apt") and not (tools / program.name).exists():
+                (tools / program.name).symlink_to(program)
+    result = run(
+        "scripts/setup-engines",
+        cwd=checkout,
+        PATH=str(tools),
+        HOLDFAST_ENGINES=str(tmp_path / "engines"),
+        HOLDFAST_CRIU="",
+        HOLDFAST_RUNSC="",
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"criu +this machine has no apt-get", result.stderr)
+    assert "a criu or runsc of your own: HOLDFAST_CRIU=/path" in result.stderr
+
+
 EXPIRED_APT = """#!/bin/sh
 echo "$@" >> {calls}
 case "$*" in
