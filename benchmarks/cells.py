@@ -18,6 +18,10 @@ class Work:
     steps: tuple[str, ...]
     check: str
     touch: str  # an expression that a restored session answers first
+    libraries: str = ""  # that a process needs before it can answer
+    whole: int = 4096  # bytes in all
+    changed: int = 4096  # bytes that a step changes, and of the pages that they are in
+    dirty: int = 4096
 
 
 def ordinary() -> Work:
@@ -67,6 +71,7 @@ def arrays(scattered: bool) -> Work:
         "W2s" if scattered else "W2",
         "20 arrays of 50 MB, 1% of one changed" + (", every page" if scattered else ", in one run"),
         ("import numpy as np", make), steps, check, "float(a7[1234567])",
+        "numpy", 1_000_000_000, 500_000, 50_000_000 if scattered else 500_000,
     )  # fmt: skip
 
 
@@ -92,7 +97,7 @@ def frames() -> Work:
     steps = tuple(f"df{i % 5}['new{i}'] = df{i % 5}['x'] * {i + 2}" for i in range(10))
     return Work(
         "W3", "5 frames of 100 MB with strings, a column added", setup, steps, check,
-        "float(df3['x'].iloc[1234])",
+        "float(df3['x'].iloc[1234])", "numpy, pandas", 500_000_000, 4_800_000, 4_800_000,
     )  # fmt: skip
 
 
@@ -104,8 +109,9 @@ def objects() -> Work:
     steps = tuple(f"big[{i * 1000}]['meta']['a'] = -{i + 1}" for i in range(5))
     check = "all(big[i * 1000]['meta']['a'] == -(i + 1) for i in range(5)) and len(big) == 200_000"
     return Work(
-        "W4", "a dict of 1M small objects, one leaf changed", (make,), steps, check, "big[77]['id']"
-    )
+        "W4", "a dict of 1M small objects, one leaf changed", (make,), steps, check,
+        "big[77]['id']", whole=10_000_000,
+    )  # fmt: skip
 
 
 def all_work() -> dict[str, Work]:

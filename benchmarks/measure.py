@@ -61,9 +61,10 @@ def middle(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def publish(page: Path, figures: str) -> None:
-    """Write the figures of a run to a page; the words around them stay."""
-    before, after = "", ""
+def publish(page: Path, figures: str, heading: str = "") -> None:
+    """Write the figures of a run to a page; the words around them stay. `heading` begins a page
+    that is not there yet."""
+    before, after = heading, ""
     if page.exists():
         before, _, rest = page.read_text().partition(_BEGIN)
         _, found, after = rest.partition(_END)

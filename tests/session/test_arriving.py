@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import CaptureFailed
+from holdfast.protocol.session_messages import CapturingMessage, ErrorMessage, frame
 from holdfast.session import Session
-from holdfast.session.arriving import _child
+from holdfast.session.arriving import Arriving, _child
 
 # A process so large that it is not captured in place, although its variables are small.
 LARGE = (
@@ -171,3 +172,34 @@ async def test_a_worker_that_names_a_stranger_kills_nobody(session: Session) -> 
     mine = _child(session.pid, os.getpid())
     assert mine >= 0
     os.close(mine)
+
+
+async def test_a_quick_capture_is_complete_when_the_session_goes_on(session: Session) -> None:
+    """It waits in a file: the worker may die, and nobody can interrupt it any more."""
+    await session.execute("x = list(range(100))")
+    await session.checkpoint()
+    await session.execute("x.append(5)")
+    for _ in range(100):
+        async with session._driver.lock:
+            done = await session._keeper.freeze("last")
+        if session._driver.arriving is not None and not session._driver.arriving._begun.pid:
+            break
+        await done  # this machine was slow, so a copy made it
+    assert not await session.interrupt()
+    os.kill(session.pid or 0, 9)
+    made = await session._keeper.wait_for(done)
+    await session.restore(made)
+    assert await value(session, "len(x)") == 101
+
+
+FAILED = frame(ErrorMessage(error_type="E", message="m"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\5", b"\0\0\0\1x", b"\xff" * 9, FAILED])
+def test_a_file_that_holds_no_capture(content: bytes) -> None:
+    file = os.memfd_create("capture")
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    arriving = Arriving(file, CapturingMessage(request_id=1), 10, os.getpid())
+    with pytest.raises(CaptureFailed):
+        arriving.all()

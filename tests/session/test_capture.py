@@ -46,6 +46,15 @@ async def test_shared_objects_stay_shared(session: Session) -> None:
     assert all(item.outcome == "exact" for item in report.items)
 
 
+async def test_names_come_back_in_the_order_in_which_they_came(session: Session) -> None:
+    names = "[name for name in globals() if name[:2] != '__']"
+    cell = "b = [1]\nz = 1\nimport math\na = b\ndef f(): pass\ny = 'text'\nclass C: pass\nc = C()"
+    await run(session, cell)
+    before = await run(session, names)
+    await round_trip(session)
+    assert await run(session, names) == before == ["b", "z", "math", "a", "f", "y", "C", "c"]
+
+
 async def test_a_record_for_each_variable_and_for_what_they_share(session: Session, store) -> None:
     await run(session, "s = [1]\na = [s]\nb = [2]\nc = 'text'\nd = ['text', 1]")
     cp = await session.checkpoint()

@@ -89,13 +89,31 @@ async def test_a_metaclass_that_raises(session: Session) -> None:
         "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(name)\n"
         "class C(metaclass=M): pass\n"
         + RAISING
-        + "def pretend(made): return Pretends()\n@pretend\ndef f(): pass\nc = C()\nother = [1]"
+        + "def pretend(made): return Pretends()\n@pretend\ndef f(): pass\nc = C()\nother = [1]\n"
+        "class ndarray:\n    __module__ = 'numpy'\n    def __getattr__(self, n): raise SystemExit\n"
+        "d = ndarray()"
     )
     assert result.error is None
     cp = await session.checkpoint()
     assert cp.report["other"].outcome == "exact"
     await session.restore(cp)
     assert await value(session, "other") == [1]
+
+
+@pytest.mark.parametrize("equal", ["return True", "raise SystemExit"])
+async def test_classes_that_cannot_be_told_apart(session: Session, equal: str) -> None:
+    """A metaclass that compares its classes makes them unhashable, or equal to every type."""
+    result = await session.execute(
+        f"class M(type):\n    def __eq__(a, b): {equal}\n"
+        "class C(metaclass=M): pass\nodd = C()\ninside = [1, C()]\nother = [1]\nn = 5"
+    )
+    assert result.error is None
+    for _ in range(2):
+        cp = await session.checkpoint()
+        assert {cp.report[name].outcome for name in ("other", "n")} == {"exact"}
+        assert {cp.report[name].outcome for name in ("odd", "inside")} == {"placeholder"}
+    await session.restore(cp)
+    assert await value(session, "[other, n, type(C).__name__]") == [[1], 5, "M"]
 
 
 async def test_an_item_that_raises_when_it_is_read(session: Session) -> None:

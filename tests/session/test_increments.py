@@ -34,6 +34,8 @@ df = pd.DataFrame({'x': dice.standard_normal(70_000), 'y': dice.standard_normal(
                    'n': np.arange(70_000), 's': [f's{i % 977}' for i in range(70_000)],
                    'c': pd.Categorical((['u', 'v', 'w'] * 25_000)[:70_000])})
 hoard = {}
+q = dice.integers(0, 9, (500, 400))
+n, pair, words = 1, (1, ('x', 1.5)), ['one']
 """
 
 # Every way that numpy and pandas offer to change what they hold; `i` is a number.
@@ -80,6 +82,18 @@ CHANGES = (
     "for each in hoard.get('deep', ()): each['inside'][0][i % 1000] = i",
     "arrow = pa.concat_arrays([arrow, arrow.slice(i % 100, 100)])",
     "pid = os.fork()\nif pid == 0:\n    a[:] = 0\n    os._exit(0)\n_ = os.waitpid(pid, 0)\na[3] = i",
+    "q.shape = q.shape[::-1]",
+    "q.dtype = 'f8' if q.dtype == 'i8' else 'i8'",
+    "q = np.ascontiguousarray(q.T)",
+    "q = np.asfortranarray(q)",
+    "q.setflags(write=False)\nq = q.copy()",
+    "hoard['twin'] = q",
+    "n = i",
+    "n = True if n == 1 else 1",
+    "pair = (i, ('x', 1.5))",
+    "pair = (i, [words])",
+    "words.append(i)",
+    "words = [pair, n]",
     "df['x'] = df['x'] * 1.5",
     "df.loc[i % 1000, 'y'] = i",
     "df.iloc[i % 1000 : i % 1000 + 5, 0] = i",

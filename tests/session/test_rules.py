@@ -76,7 +76,7 @@ def test_redacting_keeps_lines_and_meaning() -> None:
     assert "'é'" in found
     assert "user='y'" in found
     ast.parse(found)
-    assert redact("x = (") == ("x = (", [])
+    assert redact("x = (") == ("x = (", ())
     assert redact(found)[0] == found
 
 

@@ -16,10 +16,10 @@ _PAIRS = {
 }  # fmt: skip
 _SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-Format = tuple[bytes, "re.Pattern[bytes]"]
+Format = tuple[bytes, bytes]  # what each such key begins with, and its pattern
 
 # By a byte that each has in it: most texts lack most of these bytes, which is found out at once.
-_BY_MARK: dict[bytes, tuple[tuple[bytes, bytes], ...]] = {
+_BY_MARK: dict[bytes, tuple[Format, ...]] = {
     b"A": (
         (b"AKIA", rb"AKIA[0-9A-Z]{16}"),
         (b"ASIA", rb"ASIA[0-9A-Z]{16}"),
@@ -39,11 +39,10 @@ _BY_MARK: dict[bytes, tuple[tuple[bytes, bytes], ...]] = {
     b"J": ((b"eyJ", rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10}"),),
 }
 # Found at the speed of memory, the literal on the left says where the pattern may match.
-_MARKED: tuple[tuple[bytes, tuple[Format, ...]], ...] = tuple(
-    (mark, tuple((literal, re.compile(pattern)) for literal, pattern in formats))
-    for mark, formats in _BY_MARK.items()
-)
-FORMATS: tuple[Format, ...] = tuple(each for _, formats in _MARKED for each in formats)
+FORMATS: tuple[Format, ...] = tuple(each for formats in _BY_MARK.values() for each in formats)
+
+# Compiled when one is needed: together they take longer than all else that is imported with them.
+_compiled = functools.cache(re.compile)
 
 
 @functools.lru_cache(10_000)  # the names of a program are few, and asked for again and again
@@ -64,20 +63,21 @@ def secret_value(value: object) -> bool:
 
 def secret(name: object, value: object) -> bool:
     """Whether this variable, entry or attribute is to be left out: only texts ever are."""
-    if type(value) not in (str, bytes) or not isinstance(value, (str, bytes)) or not value:
+    kind = type(value)  # compared by identity: a metaclass may do anything when it is asked
+    if (kind is not str and kind is not bytes) or not value:
         return False
     return (isinstance(name, str) and secret_name(name)) or secret_value(value)
 
 
 def has_key(data: bytes) -> bool:
     """Whether these bytes have a key of a known format in them."""
-    for mark, formats in _MARKED:
+    for mark, formats in _BY_MARK.items():
         if mark not in data:
             continue
         for literal, pattern in formats:
             position = data.find(literal)
             while position >= 0:
-                if pattern.match(data, position):
+                if _compiled(pattern).match(data, position):
                     return True
                 position = data.find(literal, position + 1)
     return False

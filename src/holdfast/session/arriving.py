@@ -1,4 +1,5 @@
-"""A capture that a copy of the worker makes, beside the session that goes on: read in a thread."""
+"""A capture that the session does not wait for: made already and left in a file, or still being
+made by a copy of the worker. It is read in a thread."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _READ = 1 << 20
 
 
 class Arriving:
-    """The messages of a capture, on their way through a pipe that is ours to close."""
+    """The messages of a capture, in a file or on their way through a pipe; it is ours to close."""
 
     def __init__(
         self, file: int, begun: CapturingMessage, timeout: float | None, worker: int
@@ -69,8 +70,8 @@ class Arriving:
 
     @property
     def open(self) -> bool:
-        """Whether the capture is under way."""
-        return self._file >= 0
+        """Whether the capture is under way, in a copy of the worker. Without one it is complete."""
+        return self._file >= 0 and self._begun.pid > 0
 
     def stop(self, why: str) -> None:
         """Nobody wants it any more: whoever waits gets CaptureFailed, and the copy ends."""

@@ -21,13 +21,13 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.memory import Memory
 from holdfast.session.work import Captured
-from holdfast.store.parts.mapping import Spill
+from holdfast.store.parts.trees import Plain
 
 if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.draft import Draft
     from holdfast.store.leases import Lease
-    from holdfast.store.parts.mapping import Layout
+    from holdfast.store.parts.layouts import Layouts
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
@@ -43,8 +43,7 @@ class Stored(NamedTuple):
     """A checkpoint on its way into a worker."""
 
     parts: dict[str, bytes]
-    memory: dict[str, Layout]
-    spill: Spill
+    memory: Layouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +53,24 @@ class SessionCheckpoint:
     checkpoint: Checkpoint
     size_bytes: int
     serialization_method: str
-    report: Report
+    items: tuple[ItemReport, ...]
     pause_ms: float
     environment: layout.Environment
     saved_to_disk: bool = True
 
     def __repr__(self) -> str:
-        outcomes = Counter(item.outcome for item in self.report.items)
+        outcomes = Counter(item.outcome for item in self.items)
         names = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         where = "" if self.saved_to_disk else ", in memory"
         return (
             f"<SessionCheckpoint {self.short} of {self.subject} ({self.reason}): "
             f"{names or 'no names'}, {self.size_bytes} bytes{where}>"
         )
+
+    @property
+    def report(self) -> Report:
+        """What the capture did with each name."""
+        return report_of(self.items)
 
     @property
     def id(self) -> str:
@@ -171,7 +175,7 @@ def write(
             kind = _STRUCTURES.get(name)
             if kind is not None:
                 value = layout.encode(layout.decode(data, kind))  # by schema, then as plain data
-                draft.put(name, msgspec.msgpack.decode(value), split="structure")
+                draft.put(name, Plain(msgspec.msgpack.decode(value)), split="structure")
                 continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
@@ -184,7 +188,7 @@ def write(
         checkpoint=checkpoint,
         size_bytes=captured.size,
         serialization_method=created.serialization_method,
-        report=report_of(created.items),
+        items=created.items,
         pause_ms=created.pause_ms,
         environment=layout.decode(parts["environment"], layout.Environment),
         saved_to_disk=on_disk,
@@ -225,12 +229,10 @@ def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> Stor
     """A checkpoint as a worker takes it. All of it is verified, memory while it is in use."""
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
-    memory: dict[str, Layout] = {}
-    spill = Spill()
+    memory = store.lay_out(reference, trust=trust)
     for part in manifest.parts:
         kind = _STRUCTURES.get(part.name)
-        if part.split in ("pages", "segment"):
-            memory[part.name] = store.lay_out(reference, part.name, spill, trust=trust)
+        if part.name in memory:
             continue
         if kind is None:
             parts[part.name] = store.read(reference, part.name, trust=trust)
@@ -242,4 +244,4 @@ def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> Stor
             raise Corrupt(f"{part.name} is not a session's: {error}") from None
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
-    return Stored(parts, memory, spill)
+    return Stored(parts, memory)

@@ -118,11 +118,15 @@ class Driver:
             raise UsageError(f"{self._subject} is not started", hint="await session.start()")
         return self._worker
 
-    async def start(self) -> None:
-        """Start a worker in the place of the one that is not there."""
+    async def launch(self) -> WorkerProcess:
+        """A new worker, which nobody drives yet."""
+        return await self._workers.start()
+
+    async def start(self, worker: WorkerProcess | None = None) -> None:
+        """Put a worker, by default a new one, in the place of the one that is not there."""
         self.closed = self.closing = False
         self.loop = asyncio.get_running_loop()
-        worker = await self._workers.start()
+        worker = worker or await self.launch()
         self._early.take()
         worker.deliver = self._output
         worker.on_end = self._died
@@ -347,7 +351,7 @@ class Driver:
         """
         worker = self._asked()
         request = self._request()
-        with Mapped(request, stored.memory, stored.spill) as mapped:
+        with Mapped(request, stored.memory) as mapped:
             message = RestoreMessage(
                 request_id=request,
                 checkpoint_id=checkpoint_id,

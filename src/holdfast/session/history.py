@@ -19,7 +19,7 @@ from holdfast.session.line import Line
 from holdfast.session.work import Captured
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
-from holdfast.store.parts.mapping import Layout
+from holdfast.store.parts.layouts import Layouts
 
 IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when asked
 _MAKE_WAY = 1.0  # seconds for an owner that is going
@@ -55,7 +55,7 @@ class History:
         # bring only the memory that changed since. One on its way may still mean an older one.
         self._bases: dict[int, str] = {}
         self._base = 0
-        self._unverified: list[Layout] = []  # memory that the worker has mapped
+        self._unverified: Layouts | None = None  # memory that the worker has mapped
         self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
     @property
@@ -244,17 +244,17 @@ class History:
         return checkpoints.read(store, target, trust)
 
     def restored(self, store: Store, target: Checkpoint, stored: Stored, request: int) -> None:
-        """The worker has it, and what it maps is being verified."""
+        """The worker has it; what it maps is to be verified."""
         self._base = 0
         if store is not self._memory and not target.foreign:
             self._know(request, target)
-        self._unverified = list(stored.memory.values())
+        self._unverified = stored.memory
 
     def verify(self) -> None:
         """Wait until what the worker maps was verified. Raises Corrupt."""
-        for layout in self._unverified:
-            layout.check()
-        self._unverified = []
+        if self._unverified is not None:
+            self._unverified.check()
+        self._unverified = None
 
     # -- moving --------------------------------------------------------------------------
 

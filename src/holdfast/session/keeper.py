@@ -19,6 +19,7 @@ from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver
 from holdfast.session.history import History
+from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Result
 from holdfast.session.saving import Saving
 from holdfast.session.settings import Settings
@@ -238,15 +239,20 @@ class Keeper:
     ) -> Report:
         """Into the worker, or into a new one where it died."""
         driver = self._driver
-        stored = await asyncio.to_thread(self._history.read, store, target, trust)
+        # A new worker takes as long to start as the checkpoint takes to be read.
+        launched = None if driver.alive else asyncio.create_task(self._launch())
+        try:
+            stored = await asyncio.to_thread(self._history.read, store, target, trust)
+        except BaseException:
+            if launched is not None:
+                await self._give_up(launched)
+            raise
         restored = None
-        if driver.alive:
+        if launched is None:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
-            driver.check_open()
-            await self.own()
-            await driver.start()
+            await driver.start(await (launched or self._launch()))
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
             from holdfast.session.errors import WorkerDied
@@ -262,6 +268,22 @@ class Keeper:
         self.report = report_of(restored.items)
         return self.report
 
+    async def _launch(self) -> WorkerProcess:
+        """A worker for the subject, which is ours then."""
+        self._driver.check_open()
+        await self.own()
+        return await self._driver.launch()
+
+    async def _give_up(self, launched: asyncio.Task[WorkerProcess]) -> None:
+        """There is nothing to put into the worker after all."""
+        launched.cancel()
+        await asyncio.wait({launched})
+        if not launched.cancelled() and launched.exception() is None:
+            worker = launched.result()
+            worker.kill()
+            await worker.ended()
+        await self.disown()
+
     def _watch(self, stored: Stored) -> None:
         """Damage that is found while the session runs on it is raised by the next call."""
         loop = asyncio.get_running_loop()
@@ -272,6 +294,5 @@ class Keeper:
                 error.hint = error.hint or "the session runs on damaged data: restore another one"
                 loop.call_soon_threadsafe(self.saving.failed, error)
 
-        for layout in stored.memory.values():
-            for future in layout.verification:
-                future.add_done_callback(tell)
+        for future in stored.memory.verify():
+            future.add_done_callback(tell)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from holdfast.model.errors import Corrupt, from_os_error
 from holdfast.protocol.session_messages import MappingMessage
-from holdfast.store.parts.mapping import Layout, Spill
+from holdfast.store.parts.layouts import Layout, Layouts
 
 _MOST = 200  # files in one message; the kernel takes 253
 _RUNS = 200_000  # in one message, which has a longest length
@@ -19,11 +18,11 @@ _RUNS = 200_000  # in one message, which has a longest length
 class Mapped:
     """Open files and messages about them, as long as the block lasts."""
 
-    def __init__(self, request: int, memory: Mapping[str, Layout], spill: Spill) -> None:
+    def __init__(self, request: int, memory: Layouts) -> None:
         self._request = request
         self._memory = memory
         self._numbers: dict[Path, int] = {}
-        self._spill = spill
+        self._spill = memory.spill
         self.files: list[int] = []
         self.messages: list[MappingMessage] = []
 

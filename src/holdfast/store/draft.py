@@ -21,6 +21,7 @@ from holdfast.store.composition import Composition, Piece
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
+from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
 from holdfast.store.parts.pageio import PageReader, PageWriter
 from holdfast.store.parts.part import (
@@ -69,6 +70,7 @@ class Draft:
         self._before: dict[str, PartRecord] | None = None  # the parent's parts, once asked for
         self._pieces: dict[str, Piece] = {}
         self._trees: dict[str, Twig] = {}  # of structures, to be recalled
+        self._origins: dict[str | None, Origin] = {}  # of parts that are taken over
         self._done = False
         _check_texts(reason, stage, self._tags)
         self._composition = Composition(ledger)
@@ -121,7 +123,7 @@ class Draft:
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         source = self._source(name, of)
-        self._keep([self._ledger.part_record(source, name)], source)
+        self._keep([source.part(name)], source.volumes)
 
     def patch(self, name: str, stretches: Iterable[Stretch], of: str | None = None) -> None:
         """Take a part of pages over with other bytes in some places: offsets and what is there.
@@ -132,7 +134,7 @@ class Draft:
         self._check_open()
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
-        before = self._ledger.part_record(self._source(name, of), name)
+        before = self._source(name, of).part(name)
         if before.split not in ("pages", "segment"):
             raise BadInput(f"{name!r} is not made of pages, so it cannot be patched")
         try:
@@ -146,8 +148,10 @@ class Draft:
             name, before.size, before.split, root, before.skew, leaves, used
         )
 
-    def _source(self, name: str, of: str | None) -> Record:
-        """The checkpoint to take a part over from."""
+    def _source(self, name: str, of: str | None) -> Origin:
+        """The checkpoint to take a part over from, looked up once: our hold keeps it in place."""
+        if (known := self._origins.get(of)) is not None:
+            return known
         source = self._parent if of is None else references.resolve(self._ledger.refresh(), of)
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
@@ -156,7 +160,8 @@ class Draft:
                 f"{name!r} cannot be kept: its origin was signed by a key that is not known here",
                 hint="import the key with `holdfast key import`, or give the bytes",
             )
-        return source
+        origin = self._origins[of] = Origin.of(self._ledger, source)
+        return origin
 
     def keep_from(self, reference: Checkpoint, *, prefix: str = "", under: str = "") -> None:
         """Take parts over from any checkpoint of this store: those whose names begin with `prefix`,
@@ -177,15 +182,14 @@ class Draft:
             check_part_name(record.name)
             if record.name in self._pieces:
                 raise BadInput(f"the draft has a part {record.name!r} already")
-        self._keep(records, source)
+        self._keep(records, self._ledger.catalogue.volumes(source))
 
     def keep_all(self, of: Record) -> None:
         """Take every part over from another checkpoint."""
         self._check_open()
-        self._keep(self._ledger.part_records(of), of)
+        self._keep(self._ledger.part_records(of), self._ledger.catalogue.volumes(of))
 
-    def _keep(self, records: Iterable[PartRecord], source: Record) -> None:
-        volumes = self._ledger.catalogue.volumes(source)
+    def _keep(self, records: Iterable[PartRecord], volumes: Volumes) -> None:
         for record in records:
             kept_in = tuple(v for i in record.volumes for v in volumes[i])
             self._pieces[record.name] = Piece(record, kept_in=kept_in)

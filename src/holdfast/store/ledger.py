@@ -18,7 +18,6 @@ from holdfast.model.errors import (
     Corrupt,
     Denied,
     HoldfastError,
-    NotFound,
     Unsupported,
 )
 from holdfast.store.backends.contract import Backend, Behind
@@ -259,13 +258,6 @@ class Ledger:
 
     def find_part(self, record: Record, name: str) -> PartRecord | None:
         return next((part for part in self.part_records(record) if part.name == name), None)
-
-    def part_record(self, record: Record, name: str) -> PartRecord:
-        found = self.find_part(record, name)
-        if found is None:
-            has = ", ".join(part.name for part in self.part_records(record)[:8]) or "no parts"
-            raise NotFound(f"the checkpoint has no part {name!r}", hint=f"it has {has}")
-        return found
 
 
 @contextmanager

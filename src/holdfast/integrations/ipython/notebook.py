@@ -145,10 +145,9 @@ class Notebook:
         with warnings.catch_warnings():
             # The copy runs the capture only, in its one thread, and ends without any clean-up.
             warnings.simplefilter("ignore", DeprecationWarning)
-            read = self._snapshots.begin(capture, workspace.environment(), asked)
-        child = self._snapshots.newest
-        begun = CapturingMessage(request_id=asked.request_id, pid=child)
-        return Arriving(read, begun, TIMEOUT, os.getpid()), child
+            handed = self._snapshots.begin(capture, workspace.environment(), asked)
+        begun = CapturingMessage(request_id=asked.request_id, pid=handed.pid)
+        return Arriving(handed.file, begun, TIMEOUT, os.getpid()), handed.pid
 
     def _others(self) -> int:
         """How many threads the user's code has started."""
@@ -188,12 +187,11 @@ class Notebook:
 
     def _apply(self, store: Store, target: Checkpoint) -> Report:
         stored = self.history.read(store, target, trust=False)
-        for layout in stored.memory.values():
-            layout.check()  # there is no next call that could tell of damage
+        stored.memory.check()  # there is no next call that could tell of damage
         namespace, hidden = self.workspace.namespace, self._shell.user_ns_hidden
         own = {n: v for n, v in namespace.items() if names.is_own(n, v, hidden)}
         secrets = Settings.of({}).given(None)
-        with Mapped(0, stored.memory, stored.spill) as mapped:
+        with Mapped(0, stored.memory) as mapped:
             overlay = Overlay({each.name: each for each in mapped.messages}, mapped.files)
             items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
         self._snapshots.restored()

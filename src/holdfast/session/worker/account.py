@@ -37,7 +37,8 @@ def accounts(
             pieces.setdefault(each.unit.name, []).append(each)
     found: list[Account] = []
     for each in taken:
-        if each.attempt is None and each.unit.kind == NAME and not apart:
+        plain = each.attempt is None and not each.found.used
+        if plain and each.unit.kind == NAME and not apart:
             found.append(Account(each.unit, "exact", [], len(each.data)))
         elif each.unit.kind != SEGMENT:
             whole = [each, *_within(each, pieces)]

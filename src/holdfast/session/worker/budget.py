@@ -57,7 +57,8 @@ def _shown(size: int) -> str:
 
 def _surely(value: object) -> int:
     """Bytes that a checkpoint needs at least for a value; only for what tells without pickling."""
-    if type(value) in (bytes, bytearray, str):
+    kind = type(value)
+    if kind is bytes or kind is bytearray or kind is str:
         return len(value)  # type: ignore[arg-type]  # these have a length
     if type_module(type(value)) == "numpy" and getattr(value, "base", value) is None:
         return int(getattr(value, "nbytes", 0))

@@ -20,9 +20,11 @@ from holdfast.session.worker.account import accounts
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
+from holdfast.session.worker.earlier import Earlier
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.items import Items
+from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.image import Image
@@ -61,6 +63,11 @@ class Captured(NamedTuple):
         """Bytes of memory that the host does not have yet."""
         return sum(image.needed for image in self.memory.values())
 
+    @property
+    def weight(self) -> int:
+        """Bytes that are to be handed over."""
+        return sum(map(len, self.parts.values())) + self.needed
+
     def places(self) -> list[tuple[int, int, str]]:
         """Address, size and label of its memory."""
         return [
@@ -84,16 +91,22 @@ class Capture:
         tracker: Tracker | None = None,
         names: Mapping[str, object] | None = None,
         threads: int = 0,
+        earlier: Earlier | None = None,
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
 
         `names` are those to keep, if some of the namespace belong to whoever lent it; `threads`
-        run beside this one where the process cannot tell.
+        run beside this one where the process cannot tell. `earlier` is what captures before this
+        one found out.
         """
         self._namespace = namespace
-        self._names = namespace if names is None else names
-        budget.check_ahead(self._names, most, limit)
+        self._all = namespace if names is None else names
+        budget.check_ahead(self._all, most, limit)
         self._most = most
+        self._earlier = earlier or Earlier()
+        self._settled = self._earlier.settle(self._all, limit)
+        settled = self._settled.keys()
+        self._names = {name: value for name, value in self._all.items() if name not in settled}
         self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
         self._patches = definitions.patches.found()
         self._random = randomness.states(definitions.imports)
@@ -139,14 +152,16 @@ class Capture:
             cells=self._kept.cells(), definitions=definitions, imports=self._found.imports
         )
         self._items.describe(self._names)
-        order = {name: index for index, name in enumerate(self._names)}
+        for settled in self._settled.values():
+            self._items.add(settled.item)
+        order = {name: index for index, name in enumerate(self._all)}
         items = tuple(sorted(self._items.all(), key=lambda item: order.get(item.name, len(order))))
         environment = msgspec.structs.replace(environment, serialization_method=method)
         parts: dict[str, bytes] = {
             "environment": layout.encode(environment),
             "sources": layout.encode(sources),
             "report": layout.encode(layout.ReportPart(items=items)),
-            **units.parts(self._records),
+            **units.parts((each.record for each in self._settled.values()), self._records),
         }
         used = {label for record in self._records for label in record.uses}
         labels = [label for label in self._around.buffers if label in used]
@@ -215,11 +230,34 @@ class Capture:
             # A default has no name of its own; the pickler that looks for secrets knows it.
             named = unit.kind == DEFINITION and self._found.hidden
             inside = None if named else containers(unit.value)
-            if inside is None:
-                others.append(unit)
-            else:
+            if inside is not None:
                 simple.append(units.plain(unit, inside))
+            elif (array := self._array(unit)) is not None:
+                simple.append(array)
+            else:
+                others.append(unit)
         return simple, others
+
+    def _array(self, unit: Unit) -> Taken | None:
+        """A large array that owns its memory: its layout says what its pickle is."""
+        try:
+            form = arrays.form(unit.value) if self._around.limit is None else None
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001  # a class may say that it is numpy's array
+            return None
+        if form is None:
+            return None
+        size = unit.value.nbytes  # type: ignore[attr-defined]  # an array, as just seen
+        label = self._around.buffer(arrays.location(unit.value), size, unit.value)
+        data = self._earlier.arrays.get((label, *form))
+        if data is None:
+            attempt = self._attempt((unit.value,), None, None)
+            if isinstance(attempt, str) or attempt.suspect or [*attempt.found.used] != [label]:
+                return None
+            data = attempt.data
+            self._earlier.pickled((label, *form), data)
+        return units.array(unit, data, label)
 
     def _checked(self, simple: list[Taken], others: list[Unit]) -> list[Taken]:
         """Each unit by itself; those that cannot be pickled go to a lower tier."""

@@ -10,7 +10,6 @@ import copyreg
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from holdfast.session.worker import kinds
 from holdfast.session.worker.kinds.contract import Reduce
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
@@ -78,7 +77,9 @@ def _state(obj: Any, kind: type, families: dict[type, Reduce | None]) -> Any:
     if kind is list or kind is dict:
         return obj.copy()
     if kind not in families:
-        families[kind] = kinds.family(kind)
+        from holdfast.session.worker.kinds.families import family  # reading needs none of them
+
+        families[kind] = family(kind)
     if families[kind] is not None or kind in copyreg.dispatch_table:
         return None
     names = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__", "__setstate__")

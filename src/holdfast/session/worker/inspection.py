@@ -15,11 +15,14 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 from holdfast.protocol.session_messages import Variable
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.runner import clean, text_of, type_module, type_name
 
 MOST = 500  # completions that one answer holds
 _TAIL = re.compile(r"(?:[^\W\d]\w*\.)*(?:[^\W\d]\w*)?$")
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# By identity: a metaclass may do anything when its classes are compared.
+_PLAIN = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
+_CONTAINERS = frozenset(map(id, (list, tuple, dict, set, frozenset, bytearray)))
 _BRIEF = 60
 
 
@@ -105,17 +108,19 @@ def measure(value: object) -> str:
 def _shape(value: object) -> str:
     """A plain value itself, otherwise how much of it there is."""
     kind = type(value)
-    if kind in _PLAIN:
+    if id(kind) in _PLAIN:
         text = text_of(value)
         return text if len(text) <= _BRIEF else text[:_BRIEF] + "..."
-    if kind in (list, tuple, dict, set, frozenset, bytearray):
+    if id(kind) in _CONTAINERS:
         return f"{len(value)} items"  # type: ignore[arg-type]  # these all have a length
     if type_module(kind).partition(".")[0] in ("numpy", "pandas", "polars", "torch"):
         try:
             shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", "")
             if isinstance(shape, tuple):
                 return f"{' x '.join(map(str, shape)) or 'scalar'} {dtype}".strip()
-        except Exception:  # noqa: BLE001  # of no library can it be said that this never fails
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001  # a class may only say that it is a library's
             return ""
     return clean(getattr(value, "__name__", "")) if _is_module(value) else ""
 

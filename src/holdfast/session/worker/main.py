@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,8 +37,11 @@ from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.runner import describe, flush
-from holdfast.session.worker.snapshot import MUCH, Snapshots, messages
+from holdfast.session.worker.snapshot import MUCH, Handed, Snapshots, messages, written
 from holdfast.session.worker.workspace import Workspace
+
+if TYPE_CHECKING:  # with all that a capture needs
+    from holdfast.session.worker.earlier import Earlier
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,6 +59,7 @@ class Worker:
         self._console = Console(self._channel)
         self._labels = Labels()
         self._tracker = Tracker()
+        self._earlier: Earlier | None = None
         self._snapshots = Snapshots(self._labels, self._tracker)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
@@ -96,11 +101,14 @@ class Worker:
 
     def _checkpoint(self, message: CheckpointMessage) -> None:
         from holdfast.session.worker.capture import Capture  # with cloudpickle: 10 ms
+        from holdfast.session.worker.earlier import Earlier
 
         begin = self._snapshots.begin
         started = time.perf_counter()
         self._snapshots.learn()
         self._tracker.begin(message.request_id, message.base)
+        if self._earlier is None or message.base <= 0:  # the host has nothing to compare with
+            self._earlier = Earlier()
         places = survey.places(self._namespace)
         self._tracker.watch(places)
         beside = message.beside and self._snapshots.wanted(sum(size for _, size in places))
@@ -115,6 +123,7 @@ class Worker:
                     self._labels,
                     message.max_checkpoint_bytes,
                     self._tracker,
+                    earlier=self._earlier,
                 )
                 environment = self._workspace.environment()
                 if not beside:
@@ -128,28 +137,30 @@ class Worker:
             return
         self._snapshots.took(time.perf_counter() - started)
         self._tracker.captured(message.request_id, captured.places())
-        if message.beside and captured.needed > MUCH and self._snapshots.possible():
+        if message.beside and captured.weight <= MUCH:
+            self._leave(message, started, lambda: written(captured, message.request_id))
+        elif message.beside and captured.needed > MUCH and self._snapshots.possible():
             hand_over = self._snapshots.hand_over
             self._leave(message, started, lambda: hand_over(captured, message))
-            return
-        for each in messages(captured, message.request_id, started=started):
-            self._channel.send(each)
+        else:
+            for each in messages(captured, message.request_id, started=started):
+                self._channel.send(each)
 
-    def _leave(self, message: CheckpointMessage, started: float, copy: Callable[[], int]) -> None:
-        """Leave the work to a copy of this process, and go on."""
+    def _leave(
+        self, message: CheckpointMessage, started: float, hand: Callable[[], Handed]
+    ) -> None:
+        """Hand over the capture in a file, or the pipe of the copy that makes it, and go on."""
         try:
-            read = copy()
-        except OSError as error:  # no memory or no process for a copy
+            handed = hand()
+        except OSError as error:  # no memory, or no process for a copy
             self._fail(message.request_id, error)
             return
         pause = time.perf_counter() - started
         self._channel.send(
-            CapturingMessage(
-                request_id=message.request_id, pause_ms=pause * 1000, pid=self._snapshots.newest
-            ),
-            read,
+            CapturingMessage(request_id=message.request_id, pause_ms=pause * 1000, pid=handed.pid),
+            handed.file,
         )
-        os.close(read)
+        os.close(handed.file)
 
     def _restore(self, message: RestoreMessage) -> None:
         received = self._channel.receive_parts(message.parts)

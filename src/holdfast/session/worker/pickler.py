@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from holdfast.session.worker import kinds, rebuild
+from holdfast.session.worker import rebuild
 from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.contract import Reduce, Reduction
+from holdfast.session.worker.kinds.families import family
+from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
 from holdfast.session.worker.placeholder import Placeholder, describe
@@ -57,7 +59,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         try:
             reduce = self._families[kind]
         except KeyError:
-            reduce = self._families[kind] = kinds.family(kind)
+            reduce = self._families[kind] = family(kind)
         if reduce is None:
             if issubclass(kind, Placeholder):
                 return self._placeholder(obj)
@@ -164,7 +166,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         view = buffer.raw()
         if view.nbytes < LARGE:
             return True
-        label = self.buffer(kinds.memory.address(view), view.nbytes, view)
+        label = self.buffer(address(view), view.nbytes, view)
         self.found.buffers.append(label)
         return False
 

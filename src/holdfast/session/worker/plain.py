@@ -4,23 +4,25 @@ from __future__ import annotations
 
 ROOM = 200  # items that are looked at
 
-_ATOMS = frozenset({int, float, complex, bool, type(None), str, bytes})
-_CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
+# Types by identity: a metaclass may make its classes unhashable, or equal to anything.
+_ATOMS = frozenset(map(id, (int, float, complex, bool, type(None), str, bytes)))
+_FEW = 50  # items of a tuple that are worth a look
+_CONTAINERS = frozenset(map(id, (list, dict, tuple, set, frozenset)))
 
 
 def containers(value: object) -> dict[int, object] | None:
     """The containers in a value by id; None when it holds anything else, or is not small."""
     found: dict[int, object] = {}
-    if type(value) in _ATOMS:
+    if id(type(value)) in _ATOMS:
         return found
     waiting = [value]
     room = ROOM
     while waiting:
         obj = waiting.pop()
         kind = type(obj)
-        if kind in _ATOMS:
+        if id(kind) in _ATOMS:
             continue
-        if kind not in _CONTAINERS:
+        if id(kind) not in _CONTAINERS:
             return None
         if id(obj) in found:
             continue
@@ -34,3 +36,11 @@ def containers(value: object) -> dict[int, object] | None:
         else:
             waiting += obj  # type: ignore[arg-type]
     return found
+
+
+def fixed(value: object) -> bool:
+    """Whether neither the value nor anything in it can ever change: told for small ones."""
+    kind = type(value)
+    if kind is tuple and len(value) <= _FEW:  # type: ignore[arg-type]  # a tuple
+        return all(map(fixed, value))  # type: ignore[call-overload]  # a tuple
+    return id(kind) in _ATOMS

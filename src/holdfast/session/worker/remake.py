@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 from collections.abc import Callable
 from types import CodeType, FunctionType
@@ -11,6 +12,7 @@ from holdfast.session.layout import Definition
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place, nested
+from holdfast.session.worker.kinds.classes import member
 
 # Brings a name back that a class needs while it is executed; False when it cannot.
 Ensure = Callable[[str], bool]
@@ -93,3 +95,37 @@ class Remake:
             value: object = self._namespace.get(name)
             if type(value) is FunctionType and value.__globals__ is self._namespace:
                 self._prepare(value.__code__, seen)
+
+
+def set_class(cls: type, state: dict[str, object]) -> list[str]:
+    """Apply a class's state; returns what could not be set, with the reason."""
+    problems = _apply(cls, state)
+    inner = state.get("inner")
+    for path, changes in inner.items() if isinstance(inner, dict) else ():
+        problems += _apply(member(cls, path), changes)
+    return problems
+
+
+def _apply(cls: type, state: dict[str, object]) -> list[str]:
+    problems: list[str] = []
+    changed, deleted, methods = (state.get(key) for key in ("set", "delete", "methods"))
+    for name, value in changed.items() if isinstance(changed, dict) else ():
+        try:
+            setattr(cls, name, value)
+        except (AttributeError, TypeError) as error:
+            problems.append(f"{name}: {error}")
+    for name in deleted if isinstance(deleted, list) else ():
+        try:
+            delattr(cls, name)
+        except AttributeError as error:
+            problems.append(f"{name}: {error}")
+    for name, parts in methods.items() if isinstance(methods, dict) else ():
+        method = vars(cls).get(name)
+        if isinstance(method, FunctionType):
+            method.__defaults__, method.__kwdefaults__, attributes = parts
+            method.__dict__.update(attributes)
+    registered = state.get("register")
+    for other in registered if isinstance(registered, list) else ():
+        if isinstance(cls, abc.ABCMeta) and isinstance(other, type):
+            cls.register(other)
+    return problems

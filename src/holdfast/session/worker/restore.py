@@ -34,9 +34,8 @@ from holdfast.session.worker.missing import missing_class
 from holdfast.session.worker.objects import Objects, own_records
 from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
-from holdfast.session.worker.remake import Remake
+from holdfast.session.worker.remake import Remake, set_class
 from holdfast.session.worker.secrets import SHORTEST
-from holdfast.session.worker.states import set_class
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 
@@ -120,6 +119,9 @@ class Restore:
         for name in {entry.name for entry in self._sources.definitions} - self._final.keys():
             self.namespace.pop(name, None)
         self.namespace.update(self._final)
+        for name in self._captured:  # the order in which they came, which records do not have
+            if name in self.namespace:
+                self.namespace[name] = self.namespace.pop(name)
         self._definitions.patches.apply(self._patches)
         self._labels.clear()
         for label, made in self._objects.made.items():

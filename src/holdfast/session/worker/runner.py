@@ -125,11 +125,20 @@ def show(value: object) -> dict[str, object]:
 def type_name(value: object) -> str:
     """A type as people write it: without the module when it is the session's or builtin."""
     kind = type(value)
+    if (name := _NAMES.get(id(kind))) is not None:
+        return name
     module = type_module(kind)
     prefix = "" if module in ("builtins", "__main__") else f"{module}."
     return clean(f"{prefix}{_QUALNAME(kind)}")
 
 
+# Of what most values are, by identity; nobody can rename these.
+_NAMES = {
+    id(kind): kind.__name__
+    for kind in (
+        bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset, type(None),
+    )
+}  # fmt: skip
 # As `type` itself has them: a metaclass may do anything when it is asked.
 _QUALNAME: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _MODULE: Callable[[type], object] = type.__dict__["__module__"].__get__

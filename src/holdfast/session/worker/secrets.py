@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable
 
@@ -12,18 +13,27 @@ __all__ = [
     "SHORTEST", "redact", "redact_text", "secret", "secret_name", "secret_value", "suspect",
 ]  # fmt: skip
 
-# The same in running text, to the end of each key, and what is written as `name=value`.
-_IN_TEXT = tuple(
-    re.compile(
-        pattern.pattern.decode() + (r"[\s\S]*" if literal[:1] == b"-" else r"[A-Za-z0-9_-]*")
-    )
-    for literal, pattern in FORMATS
-)
-_IN_LINE = tuple(re.compile(p.pattern.decode() + r"[A-Za-z0-9_-]*") for _, p in FORMATS)
-# The name is bounded and never given back: a long word is not looked at from each of its letters.
+# What is written as `name=value`. The name is bounded and never given back: a long word is not
+# looked at from each of its letters.
 _ASSIGNED = re.compile(
     r"""([A-Za-z][\w-]{0,80}+)(["']?\]?\s*[=:]\s*)(b?"[^"]*"|b?'[^']*'|[^\s,;&)\]}]+)"""
 )
+
+
+@functools.cache
+def _in_text() -> tuple[re.Pattern[str], ...]:
+    """The formats of keys in running text, each to the end of the key."""
+    return tuple(
+        re.compile(pattern.decode() + (r"[\s\S]*" if literal[:1] == b"-" else r"[A-Za-z0-9_-]*"))
+        for literal, pattern in FORMATS
+    )
+
+
+@functools.cache
+def _in_line() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern.decode() + r"[A-Za-z0-9_-]*") for _, pattern in FORMATS)
+
+
 # Quick and generous: they say only that a closer look is worth its time.
 _STEMS = (
     b"passw", b"passp", b"passc", b"pwd", b"secret", b"token", b"credential", b"bearer",
@@ -51,7 +61,7 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
     """Running text, such as an exception's, without what looks like a secret or is a known one."""
     for value in sorted(known, key=len, reverse=True):
         text = text.replace(value, "<secret>")
-    for pattern in _IN_TEXT:
+    for pattern in _in_text():
         text = pattern.sub("<secret>", text)
     return _ASSIGNED.sub(_without_value, text)
 
@@ -61,17 +71,18 @@ def _without_value(match: re.Match[str]) -> str:
     return f"{name}{between}<secret>" if secret_name(name) and value else match[0]
 
 
-def redact(text: str) -> tuple[str, list[tuple[int, str]]]:
+@functools.lru_cache(1000)  # the same cells at every capture
+def redact(text: str) -> tuple[str, tuple[tuple[int, str], ...]]:
     """Source without literals that look like secrets, and (line, name) of each that was there.
 
     Line numbers stay the same. Source that does not parse is returned as it is.
     """
     if not suspect(text.encode("utf-8", "replace")):
-        return text, []
+        return text, ()
     try:
         tree = ast.parse(text)
     except SyntaxError:
-        return text, []
+        return text, ()
     found = _secret_literals(tree)
     lines = text.encode().split(b"\n")
     notes: list[tuple[int, str]] = []
@@ -89,12 +100,12 @@ def redact(text: str) -> tuple[str, list[tuple[int, str]]]:
             lines[line - 1] = lines[line - 1][:column] + marker + tail
         notes.append((line, name))
     rest = b"\n".join(lines).decode()
-    for pattern in _IN_LINE:  # comments
+    for pattern in _in_line():  # comments
         notes += [
             (rest.count("\n", 0, match.start()) + 1, "key") for match in pattern.finditer(rest)
         ]
         rest = pattern.sub("<secret>", rest)
-    return rest, sorted(notes)
+    return rest, tuple(sorted(notes))
 
 
 def _secret_literals(tree: ast.Module) -> dict[tuple[int, int], tuple[ast.expr, str]]:

@@ -40,7 +40,7 @@ def look(value: object, namespace: dict[str, object]) -> Look:
         below: list[object] = []
         for obj in level:
             kind = type(obj)
-            inside = obj if kind in _INNER else _attributes(obj)
+            inside = obj if kind is dict or kind is list or kind is tuple else _attributes(obj)
             if kind is FunctionType:
                 assert isinstance(obj, FunctionType)
                 names = names or obj.__globals__ is not namespace
@@ -48,7 +48,7 @@ def look(value: object, namespace: dict[str, object]) -> Look:
                 continue
             seen.add(id(inside))
             assert isinstance(inside, _INNER)
-            if kind in (dict, list) and len(inside) > LARGE:
+            if (kind is dict or kind is list) and len(inside) > LARGE:
                 large.append(inside)  # type: ignore[arg-type]  # just looked at
             names = names or (kind is dict and "__builtins__" in inside)
             items = iter(inside.values() if isinstance(inside, dict) else inside)

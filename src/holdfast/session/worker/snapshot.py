@@ -18,8 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:  # with cloudpickle: 10 ms
 
 LONG = 0.05  # seconds: a shorter capture is not worth a copy
 LARGE = 128 << 20  # bytes of objects: the first capture of such a process is made in a copy
-MUCH = 16 << 20  # bytes: so much memory is handed over by a copy, while the session goes on
+MUCH = 16 << 20  # bytes: more memory than that is handed over by a copy, not copied itself
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
@@ -56,6 +55,13 @@ class _Learnt(msgspec.Struct, array_like=True):
     seconds: float
     labels: LabelState
     places: list[tuple[int, int, str]]  # of the memory that it handed over
+
+
+class Handed(NamedTuple):
+    """What the host reads a capture from: a file, or a pipe from the copy with this id."""
+
+    file: int
+    pid: int = 0
 
 
 class Snapshots:
@@ -96,22 +102,22 @@ class Snapshots:
 
     def begin(
         self, capture: Capture, environment: layout.Environment, asked: CheckpointMessage
-    ) -> int:
-        """Capture in a copy; what can be read from this file are the messages of the capture."""
+    ) -> Handed:
+        """Capture in a copy; what can be read from its file are the messages of the capture."""
         self._forget()
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
-        read = self._copy(
+        handed = self._copy(
             asked,
             lambda write: _capture(capture, environment, asked, write, self._notes, self._labels),
         )
         self._labels.back()
-        return read
+        return handed
 
-    def hand_over(self, captured: Captured, asked: CheckpointMessage) -> int:
+    def hand_over(self, captured: Captured, asked: CheckpointMessage) -> Handed:
         """Send a capture from a copy, as it is now, while the session goes on."""
         return self._copy(asked, lambda write: _send_all(captured, asked, write))
 
-    def _copy(self, asked: CheckpointMessage, work: Callable[[int], None]) -> int:
+    def _copy(self, asked: CheckpointMessage, work: Callable[[int], None]) -> Handed:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -119,12 +125,7 @@ class Snapshots:
             _work(asked, lambda: work(write))
         os.close(write)
         self._children.append(child)
-        return read
-
-    @property
-    def newest(self) -> int:
-        """The process id of the copy that was made last."""
-        return self._children[-1]
+        return Handed(read, child)
 
     def _left(self) -> _Learnt | None:
         if self._notes < 0:
@@ -147,7 +148,8 @@ class Snapshots:
 
 def _is_large(arrays: int) -> bool:
     """Whether a first capture is likely to take long, by the memory that is not in arrays."""
-    pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    with open("/proc/self/statm", "rb") as file:  # not `pathlib`, which takes as long to import
+        pages = int(file.read().split()[1])
     return pages * mmap.PAGESIZE - arrays > LARGE
 
 
@@ -242,6 +244,19 @@ def messages(
         items=captured.items,
         pause_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
     )
+
+
+def written(captured: Captured, request_id: int) -> Handed:
+    """A capture as a file in memory: the session does not wait until the host has read it."""
+    file = os.memfd_create("holdfast-capture", os.MFD_CLOEXEC)
+    try:
+        for message in messages(captured, request_id):
+            _send(file, message)
+        os.lseek(file, 0, os.SEEK_SET)  # the host's copy of it has the same position
+    except BaseException:
+        os.close(file)
+        raise
+    return Handed(file)
 
 
 def _send(write: int, message: Message) -> None:

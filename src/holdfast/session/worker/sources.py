@@ -10,6 +10,7 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.secrets import redact
 
+Redacted = tuple[str, tuple[tuple[int, str], ...]]  # text, and the lines that lost something
 _NOTE = "a literal that looks like a secret was left out of its source"
 
 
@@ -19,7 +20,7 @@ class Kept:
     def __init__(self, cells: CellLog) -> None:
         self._cells = cells
         self._ranges: dict[int, list[tuple[int, int]]] = {}
-        self._redacted: dict[int, tuple[str, list[tuple[int, str]]]] = {}
+        self._redacted: dict[int, Redacted] = {}
 
     def place(self, place: Place) -> str:
         """Keep a code object's lines; a note says if they lost a secret."""
@@ -39,10 +40,8 @@ class Kept:
             if cell is None:
                 continue
             lines = self._text(number)[0].split("\n")
-            text = "\n".join(
-                line if any(first <= at <= last for first, last in ranges) else ""
-                for at, line in enumerate(lines, 1)
-            )
+            needed = {at for first, last in ranges for at in range(first, last + 1)}
+            text = "\n".join([line if at in needed else "" for at, line in enumerate(lines, 1)])
             found.append(msgspec.structs.replace(cell, text=text.rstrip("\n")))
         return tuple(found)
 
@@ -52,8 +51,8 @@ class Kept:
             ranges.append((first, last))
         return _NOTE if any(first <= line <= last for line, _ in self._text(number)[1]) else ""
 
-    def _text(self, number: int) -> tuple[str, list[tuple[int, str]]]:
+    def _text(self, number: int) -> Redacted:
         if number not in self._redacted:
             cell = self._cells.get(number)
-            self._redacted[number] = redact(cell.text) if cell is not None else ("", [])
+            self._redacted[number] = redact(cell.text) if cell is not None else ("", ())
         return self._redacted[number]

@@ -15,7 +15,6 @@ from holdfast.session.worker.definitions import (
     attributes_of,
     inner_classes,
 )
-from holdfast.session.worker.kinds.classes import member
 from holdfast.session.worker.runner import type_module
 from holdfast.session.worker.sharing import changeable
 
@@ -33,15 +32,6 @@ def class_state(cls: type, event: Event) -> dict[str, object]:
         if path in event.snapshots and (changes := _changes(each, event.snapshots[path]))
     }
     return {**state, "inner": inner} if inner else state
-
-
-def set_class(cls: type, state: dict[str, object]) -> list[str]:
-    """Apply a class's state; returns what could not be set, with the reason."""
-    problems = _apply(cls, state)
-    inner = state.get("inner")
-    for path, changes in inner.items() if isinstance(inner, dict) else ():
-        problems += _apply(member(cls, path), changes)
-    return problems
 
 
 def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
@@ -68,31 +58,6 @@ def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
     state: dict[str, object] = {"set": changed, "delete": deleted, "methods": methods}
     state["register"] = _registered(cls)
     return {name: value for name, value in state.items() if value}
-
-
-def _apply(cls: type, state: dict[str, object]) -> list[str]:
-    problems: list[str] = []
-    changed, deleted, methods = (state.get(key) for key in ("set", "delete", "methods"))
-    for name, value in changed.items() if isinstance(changed, dict) else ():
-        try:
-            setattr(cls, name, value)
-        except (AttributeError, TypeError) as error:
-            problems.append(f"{name}: {error}")
-    for name in deleted if isinstance(deleted, list) else ():
-        try:
-            delattr(cls, name)
-        except AttributeError as error:
-            problems.append(f"{name}: {error}")
-    for name, parts in methods.items() if isinstance(methods, dict) else ():
-        method = vars(cls).get(name)
-        if isinstance(method, FunctionType):
-            method.__defaults__, method.__kwdefaults__, attributes = parts
-            method.__dict__.update(attributes)
-    registered = state.get("register")
-    for other in registered if isinstance(registered, list) else ():
-        if isinstance(cls, abc.ABCMeta) and isinstance(other, type):
-            cls.register(other)
-    return problems
 
 
 def _registered(cls: type) -> list[type]:

@@ -45,7 +45,7 @@ def plain_form(value: object) -> object:
         return {plain_form(k): plain_form(v) for k, v in dict.items(value)}
     if isinstance(value, (list, tuple, set, frozenset)):
         return base(plain_form(item) for item in base.__iter__(value))  # type: ignore[attr-defined]
-    if type(value) in (bool, base):
+    if type(value) is bool or type(value) is base:
         return value
     return base(value)  # str, bytes, int or float of its subclass
 

@@ -33,8 +33,8 @@ class Taken(NamedTuple):
     data: bytes
     found: Findings
     ids: set[int]  # of objects that may be shared
-    attempt: Attempt | None = None  # None for plain data
-    containers: dict[int, object] | None = None  # of plain data
+    attempt: Attempt | None = None  # None for plain data and arrays
+    containers: dict[int, object] | None = None  # then; what can be shared
     hidden: dict[int, str] | None = None  # not None: secrets are to be left out
 
     def objects(self) -> dict[int, object]:
@@ -58,6 +58,12 @@ def plain(unit: Unit, containers: dict[int, object]) -> Taken:
     return Taken(unit, pickle.dumps((unit.value,), 5), _NOTHING, ids, containers=containers)
 
 
+def array(unit: Unit, data: bytes, label: str) -> Taken:
+    """A large array, whose memory is kept beside its record."""
+    itself = {id(unit.value): unit.value}
+    return Taken(unit, data, Findings(used={label: None}), set(itself), containers=itself)
+
+
 def taken(unit: Unit, attempt: Attempt, hidden: dict[int, str] | None) -> Taken:
     """What a pickler made of a unit."""
     ids = changeable_ids(attempt.memo())
@@ -78,9 +84,13 @@ def record(members: tuple[str, ...], data: bytes, found: Findings, type_name: st
     )
 
 
-def parts(records: Iterable[Record]) -> dict[str, bytes]:
-    """Records as parts: small ones together, a large one, or a container's segments, alone."""
-    together: dict[str, list[bytes]] = {}
+def parts(encoded: Iterable[bytes], records: Iterable[Record]) -> dict[str, bytes]:
+    """Records as parts: small ones together, a large one, or a container's segments, alone.
+
+    Some are `encoded` already; they are small.
+    """
+    small = list(encoded)
+    together: dict[str, list[bytes]] = {_SMALL: small} if small else {}
     for each in records:
         data = layout.encode_record(each)
         part = _own_part(each.members[0], len(data))

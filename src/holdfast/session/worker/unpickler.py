@@ -15,12 +15,13 @@ from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.flat import empty, fill
-from holdfast.session.worker.kinds import arrays, files
+from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.missing import missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
 
 # By these, and by nothing else, bytecode gets into a process through a pickle.
 _BYTECODE = {("types", "CodeType"), ("marshal", "loads"), ("builtins", "code")}
+_FILES = "holdfast.session.worker.kinds.files"
 
 
 class Session(Protocol):
@@ -56,7 +57,7 @@ class RecordUnpickler(pickle.Unpickler):
             (rebuild.__name__, "module"): self._module,
             (rebuild.__name__, "named"): self._named,
             (rebuild.__name__, "revive"): self._revive,
-            (files.__name__, "reopen"): self._reopen,
+            (_FILES, "reopen"): self._reopen,
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
         }
@@ -118,6 +119,8 @@ class RecordUnpickler(pickle.Unpickler):
 
     def _reopen(self, path: str, *how: Any) -> Any:
         """A file, or what says why it is not there: it costs nothing that is around it."""
+        from holdfast.session.worker.kinds import files  # few sessions have any
+
         try:
             return files.reopen(path, *how)
         except (OSError, files.FileChanged) as error:

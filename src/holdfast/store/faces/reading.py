@@ -8,7 +8,9 @@ from typing import Any, BinaryIO, Literal, cast
 from holdfast.model.errors import UsageError
 from holdfast.store import references
 from holdfast.store.faces.opened import Opened, Reference
-from holdfast.store.parts.mapping import Layout, Mapping, Spill, lay_out, map_part
+from holdfast.store.origin import Origin
+from holdfast.store.parts.layouts import Layouts
+from holdfast.store.parts.mapping import Mapping, map_part
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
@@ -81,23 +83,20 @@ class Reading(Opened):
             mapping.check()
         return mapping
 
-    def lay_out(
-        self, reference: Reference, part: str, spill: Spill, *, trust: bool = False
-    ) -> Layout:
-        """Where the bytes of a part of pages are: another process maps them by that.
+    def lay_out(self, reference: Reference, *, trust: bool = False) -> Layouts:
+        """Where the bytes of all parts of pages are: another process maps them by that.
 
-        What is not stored as it is goes to the spill. Bytes in files are verified in the
-        background; `Layout.check` waits for it and raises Corrupt.
+        What is not stored as it is goes to the spill. Bytes in files are verified when
+        `Layouts.verify` or `check` ask for it. Raises Corrupt.
         """
         hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
         try:
-            found = self._readable(reference, part, trust)
-            if found.split not in ("pages", "segment"):
-                raise UsageError(f"part {part!r} is not made of pages", hint="use read()")
+            found = Origin.of(self._ledger, self._found(reference, trust=trust))
+            parts = [part for part in found.parts.values() if part.split in ("pages", "segment")]
         except BaseException:
             hold.release()
             raise
-        return lay_out(self._ledger.library, found, hold, spill)
+        return Layouts(self._ledger.library, parts, hold)
 
     def _readable(self, reference: Reference, part: str, trust: bool) -> PartRecord:
-        return self._ledger.part_record(self._found(reference, trust=trust), part)
+        return Origin.of(self._ledger, self._found(reference, trust=trust)).part(part)

@@ -230,6 +230,5 @@ def _runs(
 def pages_root(tables: list[PageTable]) -> bytes:
     hasher = blake3()
     for table in tables:
-        for block in table.hashes:
-            hasher.update(block)
+        hasher.update(b"".join(table.hashes))
     return hasher.digest()

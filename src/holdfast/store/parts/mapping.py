@@ -19,7 +19,7 @@ from holdfast.store.arrays import distinct, np
 from holdfast.store.backends.contract import Hold
 from holdfast.store.backends.files import open_file
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id
+from holdfast.store.chunks.chunk import RAW, Location, chunk_id
 from holdfast.store.chunks.index import Places
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE
@@ -148,66 +148,6 @@ class Mapping:
         self.close()
 
 
-class Spill:
-    """A file in memory, of what cannot be mapped where it is stored."""
-
-    def __init__(self) -> None:
-        self.fd = os.memfd_create("holdfast-spill", os.MFD_CLOEXEC)
-        self._end = 0
-
-    def write(self, data: Buffer) -> int:
-        """Append, at the beginning of a page; gives the offset."""
-        at = -(-self._end // PAGE) * PAGE
-        view, where = memoryview(data), at
-        while view:
-            done = os.pwrite(self.fd, view, where)
-            view, where = view[done:], where + done
-        self._end = where
-        return at
-
-    def __del__(self) -> None:
-        os.close(self.fd)
-
-
-class Layout:
-    """Where the bytes of a part are, for whoever maps it elsewhere: stretches of files, which are
-    being verified meanwhile, and of a spill. Everything else is zero."""
-
-    def __init__(self, part: PartRecord) -> None:
-        self.size = part.size
-        self.skew = part.skew
-        self.files: list[FileRun] = []
-        self.copies: list[tuple[int, int, int]] = []  # on the page grid, size, in the spill
-        self.verification: list[Future[None]] = []
-
-    def check(self) -> None:
-        """Wait until every byte was verified; raises Corrupt."""
-        for future in self.verification:
-            future.result()
-
-
-def lay_out(library: Library, part: PartRecord, hold: Hold, spill: Spill) -> Layout:
-    """Find a part of pages. The hold is released when the last byte was verified."""
-    layout = Layout(part)
-    shown: list[Shown] = []
-    try:
-        for run in file_runs(library, PageReader(library, part), shown):
-            if isinstance(run, FileRun):
-                layout.files.append(run)
-            else:
-                plain = memoryview(library.get_shared(run.chunk))
-                piece = plain[run.at * PAGE : run.at * PAGE + run.size]
-                layout.copies.append((run.start, len(piece), spill.write(piece)))
-    except BaseException:
-        hold.release()
-        raise
-    if shown:
-        layout.verification = _verify(library, shown, hold)
-    else:
-        hold.release()
-    return layout
-
-
 def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) -> Mapping:
     """Map or read a part. The hold is released when the last byte was verified."""
     if part.split not in ("pages", "segment") or not part.size:
@@ -238,7 +178,7 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
     except BaseException:
         hold.release()
         raise
-    mapping.verification = _verify(library, shown, hold)
+    mapping.verification = verify(library, shown, hold)
     return mapping
 
 
@@ -331,8 +271,11 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
         raise HoldfastError(f"mapping {run.size} bytes of {run.path.name}: {reason}")
 
 
-def _verify(library: Library, shown: list[Shown], hold: Hold) -> list[Future[None]]:
+def verify(library: Library, shown: list[Shown], hold: Hold) -> list[Future[None]]:
     """Check what was mapped, in the files and not in memory that may be written to meanwhile."""
+    if not shown:
+        hold.release()
+        return []
     left = len(shown)
     lock = threading.Lock()
 

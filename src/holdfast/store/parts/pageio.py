@@ -176,7 +176,8 @@ class PageWriter:
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:
             kept = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
-            self._tables[-1] = self._tables[-1].resized(kept)
+            if len(self._tables[-1]) != kept:
+                self._tables[-1] = self._tables[-1].resized(kept)
         used = {chunk for table in self._tables for chunk in table.used_ids()}
         self._sink.refer(used, self._library.get)
         return pages_root(self._tables), [table.encode() for table in self._tables], used
@@ -192,7 +193,8 @@ class PageWriter:
             size += len(data)
         return found, size
 
-    def _examine_block(self, data: Bytes, block: int) -> Examined:
+    def _examine_block(self, data: Bytes, block: int, before: Bytes | None = None) -> Examined:
+        """`before` is the parent's block, where it has been read already."""
         pages = -(-len(data) // PAGE)
         if _is_zero(data):
             return Examined(ZERO_ID, pages)
@@ -201,7 +203,7 @@ class PageWriter:
         if base is not None:
             if base.hash(block) == found:
                 return Examined(found, pages, same=True)
-            changed = self._changes(base, block, _fitted(data, pages * PAGE))
+            changed = self._changes(base, block, _fitted(data, pages * PAGE), before)
             if changed is not None:
                 return Examined(found, pages, changed=changed)
         if self._aligned:
@@ -209,7 +211,9 @@ class PageWriter:
         self._sink.put(data.data, chunk=found)
         return Examined(found, pages, stored=True)
 
-    def _changes(self, base: PageReader, block: int, now: Bytes) -> _Changes | None:
+    def _changes(
+        self, base: PageReader, block: int, now: Bytes, before: Bytes | None
+    ) -> _Changes | None:
         """How a block differs from the parent's; None when it is better stored whole."""
         if base.run_count(block) > _MAX_RUNS:
             return None
@@ -218,7 +222,7 @@ class PageWriter:
             differs = np.bitwise_or.reduce(words, axis=1) != 0
         else:
             try:
-                before = np.frombuffer(base.read(block), dtype=np.uint8)
+                before = np.frombuffer(base.read(block), np.uint8) if before is None else before
             except Corrupt:
                 return None  # a damaged parent is no reason to lose the child
             differs = (words != _words(_fitted(before, len(now)))).any(axis=1)

@@ -34,7 +34,7 @@ class PatchWriter(PageWriter):
     def patch(self, stretches: Iterable[Stretch]) -> tuple[bytes, list[bytes], set[bytes]]:
         """Returns the root, the encoded leaves, and the chunks in use. Raises Corrupt."""
         count = self._like.block_count
-        self._tables = [table.resized(LEAF_BLOCKS) for table in self._like.tables()]
+        self._tables = [table.resized(len(table)) for table in self._like.tables()]
         touched = _by_block(stretches, self._like.part.skew, self._like.total)
         with closing(workers.in_order(self._patched, touched, 8 * workers.count())) as patched:
             for block, item in patched:
@@ -45,14 +45,16 @@ class PatchWriter(PageWriter):
         block, pieces = touched
         size = self._like.block_size(block)
         data: NDArray[np.uint8]
+        before: NDArray[np.uint8] | None = None
         if sum(length for _, length, _, _ in pieces) == size:
             data = np.empty(size, dtype=np.uint8)
         else:
             # Verified: what is kept of it is about to be vouched for by a new checksum.
-            data = np.frombuffer(self._like.read(block), dtype=np.uint8).copy()
+            before = np.frombuffer(self._like.read(block), dtype=np.uint8)
+            data = before.copy()
         for at, length, fetch, where in pieces:
             data[at : at + length] = np.frombuffer(fetch(where, length), dtype=np.uint8)
-        return block, self._examine_block(data, block)
+        return block, self._examine_block(data, block, before)
 
 
 # Within a block: where it begins, how long it is, what reads it, and from which offset on.

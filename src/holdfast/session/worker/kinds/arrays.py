@@ -6,12 +6,14 @@ from typing import Any
 
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.runner import type_module
 
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
 
 LARGE = 1 << 20  # memory of this size is kept beside the record
 # Libraries that hand out arrays over memory which nobody else writes to.
 _PRIVATE = {"numpy", "pandas", "pyarrow", "scipy", "sklearn"}
+_NAME = type.__dict__["__name__"].__get__  # no metaclass is asked
 _PLAIN = "biufcmM"  # kinds of items whose bytes say all
 
 
@@ -80,6 +82,26 @@ def location(obj: Any) -> int:
     """The address of an array's memory."""
     found: int = obj.__array_interface__["data"][0]
     return found
+
+
+def is_array(kind: type) -> bool:
+    """Whether this is numpy's own type, no subclass; numpy itself may not even be there."""
+    return _NAME(kind) == "ndarray" and type_module(kind) == "numpy"
+
+
+def form(obj: Any) -> tuple[object, ...] | None:
+    """All that the record of a large array says, but for the label of its memory.
+
+    None for everything else, and for arrays of which more is to be said.
+    """
+    if not is_array(type(obj)) or obj.base is not None:
+        return None
+    dtype, flags = obj.dtype, obj.flags
+    if obj.nbytes < LARGE or dtype.kind not in "biufc" or dtype.isbuiltin != 1 or dtype.metadata:
+        return None
+    if not (flags.c_contiguous or flags.f_contiguous):
+        return None
+    return obj.shape, dtype.str, "C" if flags.c_contiguous else "F"
 
 
 def reduce_array(recorder: Recorder, obj: Any) -> Reduction:

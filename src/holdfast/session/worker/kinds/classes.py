@@ -6,8 +6,6 @@ import collections
 import sys
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
-
 from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.modules import is_made
@@ -47,6 +45,8 @@ def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
     reduced = recorder.by_value(obj)
     module = sys.modules.get(obj.__module__) if reduced is NotImplemented else None
     if module is not None and is_made(module):
+        import cloudpickle  # type: ignore[import-untyped]  # who restores a class has no use for it
+
         cloudpickle.register_pickle_by_value(module)
         try:
             reduced = recorder.by_value(obj)

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
+from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.kinds.arrays import is_array
 from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.runner import type_module
 
 LARGE = 1 << 20
 _FRAMES = {"DataFrame", "Series"}
+# What most variables are, by identity: settled without a look at the type's name.
+_OTHERS = frozenset(map(id, (
+    bool, int, float, complex, str, bytes, type(None), list, dict, tuple, set, FunctionType, type,
+)))  # fmt: skip
 
 
 def places(namespace: Mapping[str, object]) -> set[Place]:
     """Where their memory is."""
-    return {place for value in list(namespace.values()) for place in _places(value)}
+    others = _OTHERS
+    found = [value for value in list(namespace.values()) if id(type(value)) not in others]
+    places: set[Place] = set()
+    for value in found:
+        try:
+            places.update(_places(value))
+        except Interrupted:
+            raise
+        except BaseException:  # noqa: BLE001, S112  # a class may only say that it is numpy's array
+            continue
+    return places
 
 
 def _places(value: object) -> Iterator[Place]:
@@ -30,9 +47,9 @@ def _places(value: object) -> Iterator[Place]:
 def arrays(value: object) -> Iterable[Any]:  # numpy is the user's choice: nothing is imported
     """The arrays that a variable consists of."""
     kind = type(value)
-    name, module = type.__dict__["__name__"].__get__(kind), type_module(kind)
-    if name == "ndarray" and module == "numpy":
+    if is_array(kind):
         return (value,)
+    name, module = type.__dict__["__name__"].__get__(kind), type_module(kind)
     if name not in _FRAMES or module.partition(".")[0] != "pandas":
         return ()
     manager = object.__getattribute__(value, "_mgr")

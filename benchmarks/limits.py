@@ -1,0 +1,67 @@
+"""What a machine can do at most: the rows that no tool can beat."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What this machine can do at most, measured in the same run."""
+
+    copying: float  # bytes a second, in memory
+    writing: float  # bytes a second, to a file with a sync at the end
+    sync: float  # ms for 4 KiB
+    imports: dict[str, float]  # ms of a fresh process that imports these, and does nothing else
+
+    def __str__(self) -> str:
+        return (
+            f"Here memory is copied at {self.copying / 1e9:.1f} GB/s, a file written and synced at"
+            f" {self.writing / 1e9:.1f} GB/s, and 4 KiB in {self.sync:.1f} ms."
+        )
+
+
+def measure(scratch: Path, libraries: Iterable[str]) -> Limits:
+    """Try it, with a gigabyte in `scratch`, and with sets of libraries to import."""
+    import numpy as np
+
+    source, target = np.ones(1 << 27), np.zeros(1 << 27)
+    copying = min(_timed(lambda: np.copyto(target, source)) for _ in range(3))
+    path = scratch / "limit"
+
+    def write(data: memoryview) -> None:
+        with path.open("wb", buffering=0) as file:
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+
+    writing = _timed(lambda: write(memoryview(source).cast("B")))  # type: ignore[arg-type]
+    syncs = [_timed(lambda: write(memoryview(bytes(4096)))) for _ in range(20)]
+    path.unlink()
+    imports = {names: _import(names) for names in libraries}
+    return Limits(
+        source.nbytes / copying, source.nbytes / writing, statistics.median(syncs) * 1e3, imports
+    )
+
+
+def _import(libraries: str) -> float:
+    """Milliseconds until a new interpreter has imported them."""
+    command = [sys.executable, "-c", f"import {libraries}" if libraries else "pass"]
+    return (
+        statistics.median(_timed(lambda: subprocess.run(command, check=True)) for _ in range(5))
+        * 1e3
+    )
+
+
+def _timed(call: Any) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,64 @@
+"""Which family an object belongs to. With all of them: only a capture needs this."""
+
+from __future__ import annotations
+
+from holdfast.session.worker.kinds import (
+    arrays,
+    caches,
+    classes,
+    contexts,
+    exceptions,
+    files,
+    functions,
+    generators,
+    loggers,
+    matches,
+    memory,
+    modules,
+    shells,
+    sockets,
+    synchronization,
+    weak,
+)
+from holdfast.session.worker.kinds.contract import Reduce
+from holdfast.session.worker.runner import type_module
+
+_EXACT: dict[type, Reduce] = {
+    **functions.EXACT,
+    **caches.EXACT,
+    **contexts.EXACT,
+    **exceptions.EXACT,
+    **files.EXACT,
+    **generators.EXACT,
+    **loggers.EXACT,
+    **matches.EXACT,
+    **memory.EXACT,
+    **modules.EXACT,
+    **synchronization.EXACT,
+    **weak.EXACT,
+}
+_FAMILIES: list[tuple[type, Reduce]] = [
+    (type, classes.reduce_class),
+    *exceptions.FAMILIES,
+    *modules.FAMILIES,
+    *synchronization.FAMILIES,
+]
+# Types of libraries that only some sessions load, by module and name.
+_NAMED: dict[tuple[str, str], Reduce] = {
+    ("numpy", "ndarray"): arrays.reduce_array,
+    ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
+    ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
+    ("socket", "socket"): sockets.reduce_socket,
+    ("subprocess", "Popen"): synchronization.reduce_process,
+}
+
+
+def family(kind: type) -> Reduce | None:
+    """How objects of this type are taken apart; None when their own way will do."""
+    found = _EXACT.get(kind)
+    if found is not None:
+        return found
+    for base, reduce in _FAMILIES:
+        if issubclass(kind, base):
+            return reduce
+    return _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))

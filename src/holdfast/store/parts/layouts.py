@@ -1,0 +1,103 @@
+"""Layouts: where the bytes of parts are, for another process that maps them by that."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from holdfast.store.backends.contract import Hold
+from holdfast.store.chunks.chunk import Buffer
+from holdfast.store.chunks.library import Library
+from holdfast.store.parts.blocks import PAGE
+from holdfast.store.parts.mapping import FileRun, Shown, file_runs, verify
+from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.part import PartRecord
+
+
+class Spill:
+    """A file in memory, of what cannot be mapped where it is stored."""
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("holdfast-spill", os.MFD_CLOEXEC)
+        self._end = 0
+
+    def write(self, data: Buffer) -> int:
+        """Append, at the beginning of a page; gives the offset."""
+        at = -(-self._end // PAGE) * PAGE
+        view, where = memoryview(data), at
+        while view:
+            done = os.pwrite(self.fd, view, where)
+            view, where = view[done:], where + done
+        self._end = where
+        return at
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where the bytes of a part are, for whoever maps it elsewhere: stretches of files, and of a
+    spill. Everything else is zero."""
+
+    size: int
+    skew: int
+    files: list[FileRun] = field(default_factory=list)
+    copies: list[tuple[int, int, int]] = field(default_factory=list)  # grid, size, in the spill
+
+
+class Layouts(dict[str, Layout]):
+    """Parts of pages by name, where they are. What lies in files is verified when that is asked
+    for: whoever waits for the bytes should not have to share the processor with that. They stay in
+    place until all was verified, or nobody has this any more."""
+
+    def __init__(self, library: Library, parts: Iterable[PartRecord], hold: Hold) -> None:
+        """Find them. Raises Corrupt, and then the hold is released."""
+        super().__init__()
+        self.spill = Spill()
+        self._library = library
+        self._hold = hold
+        self._shown: list[Shown] = []
+        self._verification: list[Future[None]] | None = None
+        self._lock = threading.Lock()
+        self._give_up = weakref.finalize(self, _give_up, hold, os.getpid())
+        try:
+            for part in parts:
+                self[part.name] = self._find(part)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _find(self, part: PartRecord) -> Layout:
+        layout = Layout(part.size, part.skew)
+        for run in file_runs(self._library, PageReader(self._library, part), self._shown):
+            if isinstance(run, FileRun):
+                layout.files.append(run)
+            else:
+                plain = memoryview(self._library.get_shared(run.chunk))
+                piece = plain[run.at * PAGE : run.at * PAGE + run.size]
+                layout.copies.append((run.start, len(piece), self.spill.write(piece)))
+        return layout
+
+    def verify(self) -> list[Future[None]]:
+        """Begin to look at every byte, if that has not begun; each raises Corrupt."""
+        with self._lock:
+            if self._verification is None:
+                self._give_up.detach()
+                self._verification = verify(self._library, self._shown, self._hold)
+            return self._verification
+
+    def check(self) -> None:
+        """Wait until every byte was verified; raises Corrupt."""
+        for future in self.verify():
+            future.result()
+
+
+def _give_up(hold: Hold, process: int) -> None:
+    """In a forked child the hold is the parent's."""
+    if process == os.getpid():
+        hold.release()

@@ -1,0 +1,156 @@
+"""What is taken over from earlier captures is what a new one would have made."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.session import layout
+from holdfast.session.worker.capture import Capture, Captured
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import CodeIndex
+from holdfast.session.worker.definitions import Definitions
+from holdfast.session.worker.earlier import Earlier
+from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.plain import fixed
+
+
+@dataclass
+class Pair:
+    """A namespace that is captured twice each time: with what is known, and anew."""
+
+    namespace: dict[str, object] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=Earlier)
+    labels: tuple[Labels, Labels] = field(default_factory=lambda: (Labels(), Labels()))
+
+    def capture(self, earlier: Earlier | None, labels: Labels) -> Captured:
+        cells = CellLog()
+        definitions = Definitions(self.namespace)
+        capture = Capture(
+            self.namespace, cells, CodeIndex(cells), definitions, labels=labels, earlier=earlier
+        )
+        return capture.run(layout.Environment())
+
+    def check(self) -> Captured:
+        told = self.capture(self.earlier, self.labels[0])
+        anew = self.capture(None, self.labels[1])
+        assert told.parts == anew.parts
+        assert told.items == anew.items
+        assert told.memory.keys() == anew.memory.keys()
+        return told
+
+
+LARGE = np.arange(300_000.0)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 300)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=4)
+    | st.binary(max_size=4)
+    | st.sampled_from(["password123", "sk-" + "a" * 30, "x" * 40_000, LARGE, LARGE[:10]]),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.tuples(inner),
+    max_leaves=5,
+)
+names = st.sampled_from(["a", "b", "c", "password", "api_key", "__name__", "ö", "long_name"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_capture_that_knows_earlier_ones_is_one_that_does_not(data: st.DataObject) -> None:
+    pair = Pair()
+    for _ in range(data.draw(st.integers(2, 5))):
+        for _ in range(data.draw(st.integers(0, 4))):
+            name = data.draw(names)
+            kind = data.draw(st.sampled_from(["bind", "alias", "delete", "append"]))
+            value = pair.namespace.get(name)
+            if kind == "bind":
+                pair.namespace[name] = data.draw(values)
+            elif kind == "alias" and pair.namespace:
+                pair.namespace[name] = pair.namespace[data.draw(st.sampled_from([*pair.namespace]))]
+            elif kind == "delete":
+                pair.namespace.pop(name, None)
+            elif isinstance(value, list):
+                value.append(data.draw(values))
+        pair.check()
+
+
+def test_an_array_may_change_its_shape_in_place() -> None:
+    array = np.arange(400_000).reshape(800, 500)
+    pair = Pair({"a": array, "b": array.copy()})
+    first = pair.check().parts
+    array.shape = (500, 800)
+    second = pair.check().parts
+    array.dtype = np.dtype("f8")
+    third = pair.check().parts
+    array.dtype = np.dtype("i8")
+    array.shape = (800, 500)
+    assert first == pair.check().parts
+    assert len({parts["namespace/small"] for parts in (first, second, third)}) == 3
+
+
+def test_two_names_of_an_array_stay_one_array() -> None:
+    array = np.zeros(200_000)
+    pair = Pair({"a": array})
+    pair.check()
+    pair.namespace["b"] = array
+    shared = pair.check()
+    pair.namespace["b"] = array.copy()
+    apart = pair.check()
+    assert b"object:" in shared.parts["namespace/small"]
+    assert b"object:" not in apart.parts["namespace/small"]
+    assert len(apart.memory) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros(10),
+        np.zeros(400_000)[::2],
+        np.zeros(400_000)[1:],
+        np.zeros(200_000, dtype=">f8"),
+        np.zeros(200_000, dtype="M8[s]"),
+        np.zeros(100_000, dtype=[("x", "f8"), ("y", "f8")]),
+        np.zeros(200_000, dtype=object),
+        np.zeros(200_000).view(np.recarray),
+        np.ma.zeros(200_000),
+        np.zeros(200_000, dtype=np.dtype("f8", metadata={"unit": "m"})),
+        [1],
+    ],
+    ids=lambda each: f"{type(each).__name__} {getattr(each, 'dtype', '')}",
+)
+def test_of_other_arrays_more_is_to_be_said(other: object) -> None:
+    assert arrays.form(other) is None
+    Pair({"a": other}).check()
+
+
+def test_what_cannot_change() -> None:
+    assert all(map(fixed, (1, "x", b"x", None, True, 1.5, 2j, (), (1, ("x", (None,))))))
+    mutable = ([], {}, set(), ([],), (1, ({},)), frozenset(), object(), type, (1,) * 60)
+    assert not any(map(fixed, mutable))
+
+    class Text(str):
+        __slots__ = ()
+
+    assert not fixed(Text("x"))
+    assert not fixed((Text("x"),))
+
+
+def test_a_secret_is_no_less_one_the_second_time() -> None:
+    pair = Pair({"password": "hunter2hunter2", "plain": "text", "key": "sk-" + "a" * 30})
+    for _ in range(2):
+        data = pickle.dumps(pair.check().parts)
+        assert b"hunter2" not in data
+        assert b"sk-aaa" not in data
+
+
+def test_a_limit_counts_for_what_is_known() -> None:
+    earlier = Earlier()
+    assert set(earlier.settle({"a": "x" * 1000, "b": 1}, None)) == {"a", "b"}
+    assert set(earlier.settle({"a": "x" * 1000, "b": 1}, 100)) == {"b"}
