@@ -84,7 +84,8 @@ def test_errors(empty: Server, path: str, status: int, kind: str) -> None:
             answer = client.get(path)
         assert answer.status_code == status
         error = answer.json()["error"]
-        assert error.keys() == {"kind", "message", "hint"}
+        assert error.keys() == {"kind", "message", "hint", "request_id"}
+        assert error["request_id"] == answer.headers["X-Request-Id"]
         assert error["kind"] == kind
 
 

@@ -46,6 +46,8 @@ export interface Listener {
 export class Connection {
   readonly url: string;
   readonly tokens: Tokens;
+  /** What the server's log calls everything that comes over this connection. */
+  readonly requestId: string = crypto.randomUUID();
   readonly #factory: SocketFactory;
   readonly #listener: Listener;
   readonly #cookies = new Map<string, string>();
@@ -61,6 +63,7 @@ export class Connection {
   /** Connect. Rejects with ConnectionLost or Denied; then the listener is told nothing. */
   async open(path: string): Promise<void> {
     const options = credentials(this.tokens, inBrowser());
+    options.headers["x-request-id"] = this.requestId; // a browser sets no headers
     if (this.#cookies.size > 0) {
       // A load balancer finds the same server again by what it gave us.
       options.headers.cookie = [...this.#cookies]

@@ -20,7 +20,7 @@ import { forget, passFor, remember } from "./passes.js";
 import { Pending } from "./pending.js";
 import type { SandboxProcess } from "./process.js";
 import { checkpointInfo, checkpointRequest, createRequest, executeRequest } from "./requests.js";
-import { openSocket } from "./socket.js";
+import { inBrowser, openSocket } from "./socket.js";
 import { afterClose, afterStatus, TERMINAL } from "./states.js";
 import {
   type CallOptions,
@@ -91,6 +91,11 @@ export class Sandbox {
 
   get sandboxToken(): string {
     return this.#connection.tokens.sandbox ?? "";
+  }
+
+  /** What the server's log calls everything that this object asks for; empty in a browser. */
+  get requestId(): string {
+    return inBrowser() ? "" : this.#connection.requestId;
   }
 
   get state(): SandboxState {

@@ -172,7 +172,10 @@ describe("attaching", () => {
     expect(sandbox.state).toBe("running");
     expect(server.socket.url).toBe("wss://host/base/attach/a%2Fb");
     expect(server.socket.options).toEqual({
-      headers: { authorization: "Bearer let-me-in" },
+      headers: {
+        authorization: "Bearer let-me-in",
+        "x-request-id": expect.stringMatching(/^[\w-]{36}$/),
+      },
       protocols: ["holdfast.v1", "holdfast.sandbox.secret"],
     });
     expect(server.frames).toEqual([]);

@@ -13,6 +13,7 @@ from holdfast.client.link import Link, Unreachable, address, pause, pauses
 from holdfast.client.process import Exit, Process
 from holdfast.client.statuses import DISARMING, FAILED, FATAL, ON_THE_WAY, REFUSED, status_of
 from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound, all_kinds
+from holdfast.model.tracing import request_id, usable
 from holdfast.protocol.sandbox_messages import Status
 
 RECONNECT_SECONDS = 60.0
@@ -120,6 +121,8 @@ class Conversation:
         self.check_running()
         if (link := self.link) is None:
             raise Unreachable("there is no connection")
+        if request_id.get():  # a server that is not ours need not know the field
+            message = {"request_id": request_id.get(), **message}
         try:
             await link.send(message)
         except Unreachable:
@@ -130,7 +133,8 @@ class Conversation:
     async def ask(self, message: Mapping[str, object]) -> dict[str, Any]:
         """Send a request and wait for the event that answers it. Raises what the server says."""
         await self._connected()
-        identity = uuid.uuid4().hex
+        # One request may ask several times: what belongs together begins alike.
+        identity = ":".join(filter(None, (request_id.get()[:60], uuid.uuid4().hex)))
         waiting = self._replies[identity] = asyncio.get_running_loop().create_future()
         try:
             await self.send({**message, "request_id": identity})
@@ -296,6 +300,7 @@ class Conversation:
         text = str(message.get("message", "the server failed"))
         hint = message.get("hint")
         error = made(text, hint=hint if isinstance(hint, str) else None)
+        error.request_id = usable(message.get("request_id"))
         failed, self._failed = self._failed, None
         waiting = self._replies.get(str(message.get("request_id")))
         if waiting is not None and not waiting.done():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.model.errors import BadInput, Denied, HoldfastError, NotFound, Unsupported
+from holdfast.model.tracing import outgoing
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -62,6 +63,7 @@ class Link:
                 "the sandbox client needs websockets", hint="pip install 'holdfast[server]'"
             ) from None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        outgoing(headers)
         try:
             socket = await connect(
                 url, additional_headers=headers, max_size=64 << 20, open_timeout=OPEN_SECONDS

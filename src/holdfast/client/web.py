@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from holdfast.client.link import Unreachable
 from holdfast.model.errors import BadInput, Denied, HoldfastError, all_kinds
-from holdfast.model.tracing import outgoing
+from holdfast.model.tracing import outgoing, usable
 
 SECONDS = 120.0
 MOST_BYTES = 64 << 20
@@ -69,7 +69,9 @@ def _error(told: Mapping[str, Any], status: int) -> HoldfastError:
     said = told.get("error")
     if isinstance(said, dict):
         made = all_kinds().get(str(said.get("kind")), HoldfastError)
-        return made(str(said.get("message")), hint=said.get("hint"))
+        error = made(str(said.get("message")), hint=said.get("hint"))
+        error.request_id = usable(said.get("request_id"))
+        return error
     if status in (401, 403):
         return Denied("the server does not let us in", hint="give its token: HOLDFAST_TOKEN")
     return HoldfastError(f"the server answered {status}")

@@ -35,6 +35,7 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.request_id: str | None = None  # under which a server's log speaks of it
         if hint:
             self.add_note(f"hint: {hint}")  # so that a plain traceback shows it, too
 

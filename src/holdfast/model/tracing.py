@@ -1,6 +1,6 @@
 """Whose work is being done: one id from the client to the engine, and a span for each step.
 
-Spans need OpenTelemetry, and cost nothing where nobody uses it: it is never imported from here.
+Spans need OpenTelemetry, and cost nothing where nobody uses it: it is never loaded from here.
 A program that loads it (itself, or by `opentelemetry-instrument`) has every span from then on.
 """
 
@@ -12,10 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 HEADER = "X-Request-Id"
 ATTRIBUTE = "holdfast.request_id"
@@ -49,21 +45,23 @@ def request(given: object = None) -> Iterator[str]:
 
 def span(name: str, /, **attributes: Value | None) -> AbstractContextManager[object]:
     """A step of the work, as a span `holdfast.NAME` where OpenTelemetry is in use."""
-    tracer = _tracer()
-    if tracer is None:
+    if not _in_use():
         return _NOTHING
+    from opentelemetry import trace
+
     told = {f"holdfast.{key}": value for key, value in attributes.items() if value is not None}
     if request_id.get():
         told[ATTRIBUTE] = request_id.get()
-    return tracer.start_as_current_span(f"holdfast.{name}", attributes=told)
+    return trace.get_tracer("holdfast").start_as_current_span(f"holdfast.{name}", attributes=told)
 
 
 def outgoing(carrier: MutableMapping[str, str]) -> MutableMapping[str, str]:
     """Put the request's id and the trace it belongs to into headers, or what travels like them."""
     if request_id.get():
         carrier[HEADER] = request_id.get()
-    propagate = sys.modules.get("opentelemetry.propagate")
-    if propagate is not None:
+    if _in_use():
+        from opentelemetry import propagate
+
         propagate.inject(carrier)
     return carrier
 
@@ -71,11 +69,11 @@ def outgoing(carrier: MutableMapping[str, str]) -> MutableMapping[str, str]:
 @contextmanager
 def incoming(carrier: Mapping[str, str]) -> Iterator[None]:
     """Belong to the trace that a request's headers name, as far as they name one."""
-    propagate = sys.modules.get("opentelemetry.propagate")
-    context: Any = sys.modules.get("opentelemetry.context")
-    if propagate is None or context is None or "traceparent" not in carrier:
+    if not _in_use() or "traceparent" not in carrier:
         yield
         return
+    from opentelemetry import context, propagate
+
     mark = context.attach(propagate.extract(carrier))
     try:
         yield
@@ -83,9 +81,5 @@ def incoming(carrier: Mapping[str, str]) -> Iterator[None]:
         context.detach(mark)
 
 
-def _tracer() -> Tracer | None:
-    trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
-        return None
-    found: Tracer = trace.get_tracer("holdfast")
-    return found
+def _in_use() -> bool:
+    return "opentelemetry.trace" in sys.modules

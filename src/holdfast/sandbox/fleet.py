@@ -15,6 +15,7 @@ from holdfast.model.errors import (
     HoldfastError,
     NotFound,
 )
+from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import handing, keeping, owning, watching
 from holdfast.sandbox.body import Body, Workshop
@@ -105,7 +106,8 @@ class Fleet:
         try:
             lease = await self._own(identity, request, tell)
             try:
-                body = await self._maker.body(request)
+                with span("sandbox.make", sandbox=identity, engine=self.engine.name):
+                    body = await self._maker.body(request)
             except BaseException:
                 await owning.release(lease)
                 raise
@@ -208,6 +210,10 @@ class Fleet:
 
     async def restore(self, identity: str, kept: Kept, tell: Tell | None = None) -> LiveSandbox:
         """Bring a sandbox back under its own id. Raises HoldfastError; the checkpoint stays."""
+        with span("sandbox.restore", sandbox=identity):
+            return await self._restore(identity, kept, tell)
+
+    async def _restore(self, identity: str, kept: Kept, tell: Tell | None) -> LiveSandbox:
         if identity in self._restoring or identity in self.live:
             raise Conflict("another client is restoring this sandbox")
         self._restoring.add(identity)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError
+from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
 from holdfast.sandbox.contract import Engine
@@ -35,6 +36,12 @@ class Freezer:
     ) -> Captured:
         """A checkpoint of a sandbox that goes on. Raises CaptureFailed or Unsupported; then it
         goes on as it was, too."""
+        with span("sandbox.freeze", sandbox=sandbox.identity):
+            return await self._checkpoint(sandbox, reason, during_execution)
+
+    async def _checkpoint(
+        self, sandbox: LiveSandbox, reason: str, during_execution: bool
+    ) -> Captured:
         async with sandbox.work:
             self.check(sandbox, during_execution)
             await sandbox.keep_session()

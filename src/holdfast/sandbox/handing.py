@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.model import tracing
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, Denied
 from holdfast.model.owner import Owner
@@ -77,12 +78,14 @@ def ask(store: Store, owner: Owner, plea: Plea) -> bool:
         link.connect()
         link.sock.settimeout(ANSWER_SECONDS)
         headers = {"Authorization": f"{SCHEME} {seal}", "Content-Type": "application/json"}
+        tracing.outgoing(headers)
         where = f"{parts.path.rstrip('/')}{PATH}/{plea.sandbox_id}"
-        link.request("POST", where, msgspec.json.encode(plea), headers)
-        if not _answers(link.sock, store, plea):
-            return False
-        answer = link.getresponse()
-        body = answer.read(65536)
+        with tracing.span("sandbox.handover", sandbox=plea.sandbox_id):
+            link.request("POST", where, msgspec.json.encode(plea), headers)
+            if not _answers(link.sock, store, plea):
+                return False
+            answer = link.getresponse()
+            body = answer.read(65536)
     except (OSError, http.client.HTTPException):
         return False  # the lease tells whether it lives
     finally:

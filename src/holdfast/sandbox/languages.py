@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast.model.errors import BadInput, Unsupported
+from holdfast.model.tracing import request_id
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.interpreter import MODULE
@@ -50,6 +51,7 @@ def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> 
         "PYTHONUNBUFFERED": "1",
         **({"TERM": "xterm-256color"} if request.pty else {}),
         **({"PYTHONPATH": ":".join(root.packages)} if request.session else {}),
+        **({"HOLDFAST_REQUEST_ID": request_id.get()} if request_id.get() else {}),
         **request.env,
     }
     start = Start(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError, from_os_error
+from holdfast.model.tracing import span
+
+steps = logging.getLogger("holdfast.engine")
 
 
 class Pipes:
@@ -82,7 +87,12 @@ async def command(
             )
     except OSError as error:
         raise from_os_error(error, f"starting {argv[0]}") from error
-    code = await finished(process, seconds)
+    program = Path(argv[0]).name
+    began = time.perf_counter()
+    with span("engine.command", command=program):
+        code = await finished(process, seconds)
+    took = round((time.perf_counter() - began) * 1000, 1)
+    steps.info("%s ended with %s", program, code, extra={"ms": took})
     if code != 0:
         raise HoldfastError(failure(code, seconds, log))
 

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.tracing import request_id
 from holdfast.server import pages, shapes
 from holdfast.server.style import POLICY
 
@@ -46,7 +47,8 @@ def failed(
         return HTMLResponse(
             pages.failure(error, signed_in=scope.get(SIGNED_IN, False)), code, headers
         )
-    return JSONResponse(shapes.error(error), code, headers)
+    told = {**shapes.error(error)["error"], "request_id": request_id.get()}
+    return JSONResponse({"error": told}, code, headers)
 
 
 def to_login(scope: Scope) -> Response:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from holdfast.model import tracing
 from holdfast.model.errors import Conflict, HoldfastError, NotFound, Unsupported
+from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_flow import Conversation, Fact, Phase, encode, error_event
 from holdfast.protocol.sandbox_messages import (
     CheckpointEvent,
@@ -167,10 +169,13 @@ class Connection:
             else:
                 await self.tell(request.fact, error=request.error, request_id=request.request_id)
             return
-        try:
-            await self._act(sandbox, request)
-        except HoldfastError as error:
-            await self.say(error_event(error, request.request_id))
+        verb = type(request).__name__.removesuffix("Request").removesuffix("Event").lower()
+        with tracing.request(request.request_id), span(f"sandbox.{verb}", sandbox=sandbox.identity):
+            log.info("%s", verb, extra={"sandbox": sandbox.identity})
+            try:
+                await self._act(sandbox, request)
+            except HoldfastError as error:
+                await self.say(error_event(error, request.request_id))
 
     async def _act(self, sandbox: LiveSandbox, request: Request) -> None:
         match request:

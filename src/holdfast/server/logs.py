@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.model.tracing import HEADER, incoming, new_id, request, request_id, usable
+from holdfast.model.tracing import HEADER, incoming, new_id, request, request_id, span, usable
 from holdfast.view.words import printable
 
 log = logging.getLogger("holdfast.requests")
@@ -83,14 +83,15 @@ class Requests:
             await send(message)
 
         given = usable(headers.get(HEADER)) or new_id()
-        with request(given) as identity, incoming(headers):
+        kind, path = scope.get("method", "WEBSOCKET"), scope["path"]
+        with request(given) as identity, incoming(headers), span("request", method=kind, path=path):
             try:
                 await self._app(scope, receive, noted)
             finally:
                 # The path only: a query may hold a token.
                 fields = {
-                    "method": scope.get("method", "WEBSOCKET"),
-                    "path": scope["path"],
+                    "method": kind,
+                    "path": path,
                     "outcome": outcome,
                     "ms": round((time.perf_counter() - began) * 1000, 1),
                 }

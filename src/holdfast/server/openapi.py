@@ -26,7 +26,9 @@ from holdfast.server.schemas import named as _ref
 from holdfast.server.schemas import shaped as _object
 
 SCHEMAS: dict[str, Schema] = {
-    "Error": _object(error=_object(kind=_TEXT, message=_TEXT, hint=_maybe(_TEXT))),
+    "Error": _object(
+        error=_object(kind=_TEXT, message=_TEXT, hint=_maybe(_TEXT), request_id=_TEXT)
+    ),
     "Checkpoint": _object(
         id=_TEXT,
         short=_TEXT,

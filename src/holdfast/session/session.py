@@ -14,6 +14,7 @@ from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import BadInput, HoldfastError, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
+from holdfast.model.tracing import span
 from holdfast.protocol.session_messages import Variable
 from holdfast.session import checks
 from holdfast.session.autosave import Automatic
@@ -211,7 +212,8 @@ class Session:
         """
         execution = self.stream(code, timeout=timeout, on_input=on_input)
         try:
-            result = await asyncio.shield(execution.done)
+            with span("session.execute", subject=str(self.subject)):
+                result = await asyncio.shield(execution.done)
         except asyncio.CancelledError:
             # A running cell's task goes on until the worker has answered.
             if not self._driver.interrupt(execution) and execution.task is not None:
@@ -263,9 +265,10 @@ class Session:
         checks.seconds("timeout", timeout)
         self._driver.worker()  # raises UsageError when there is none
         self._keeper.saving.check()
-        async with self._driver.lock:
-            done = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
-        return await self._keeper.wait_for(done)
+        with span("session.checkpoint", subject=str(self.subject)):
+            async with self._driver.lock:
+                done = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
+            return await self._keeper.wait_for(done)
 
     async def flush(self) -> None:
         """Wait until all that was frozen so far is durable; raises what went wrong with it."""
@@ -293,10 +296,11 @@ class Session:
         checks.seconds("timeout", timeout)
         given = self._settings.given(secrets)
         self._keeper.saving.check()
-        async with self._driver.lock:
-            return await self._driver.to_the_end(
-                self._keeper.restore(reference, given, trust, timeout)
-            )
+        with span("session.restore", subject=str(self.subject)):
+            async with self._driver.lock:
+                return await self._driver.to_the_end(
+                    self._keeper.restore(reference, given, trust, timeout)
+                )
 
     async def rollback(
         self,
@@ -314,8 +318,11 @@ class Session:
         checks.seconds("timeout", timeout)
         given = self._settings.given(secrets)
         self._keeper.saving.check()
-        async with self._driver.lock:
-            return await self._driver.to_the_end(self._keeper.rollback(to, given, trust, timeout))
+        with span("session.rollback", subject=str(self.subject)):
+            async with self._driver.lock:
+                return await self._driver.to_the_end(
+                    self._keeper.rollback(to, given, trust, timeout)
+                )
 
     def transaction(self, reason: str = "transaction") -> AbstractAsyncContextManager[Transaction]:
         """`async with session.transaction():` goes back to its beginning when it raises.
@@ -335,8 +342,9 @@ class Session:
         other = _subject(name if name is not None else f"{self.name}-{random_names.token_hex(3)}")
         self._driver.worker()  # raises UsageError when there is none
         self._keeper.saving.check()
-        async with self._driver.lock:
-            await self._driver.to_the_end(self._keeper.freeze_as(other))
+        with span("session.fork", subject=str(self.subject)):
+            async with self._driver.lock:
+                await self._driver.to_the_end(self._keeper.freeze_as(other))
         forked = type(self).__new__(type(self))
         forked._begin(other.name, self.store, True, self._settings, self._workers)
         return await forked._begin_at_head()

@@ -15,6 +15,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, Denied, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.model.tracing import span
 from holdfast.store import references
 from holdfast.store.chunks import workers
 from holdfast.store.composition import Composition, Piece
@@ -199,7 +200,8 @@ class Draft:
         self._check_open()
         checkpoint = uuid_utils.uuid7().bytes
         try:
-            now = self._composition.commit(lambda now: self._entry(now, checkpoint))
+            with span("store.commit", subject=str(self._subject)):
+                now = self._composition.commit(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()
         record = now.record(checkpoint)

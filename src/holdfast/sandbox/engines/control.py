@@ -8,16 +8,20 @@ Blocking.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.tracing import span
 
 KNOWN = ("20240729.0",)  # as `runsc --version` ends, whoever built it
 LONGEST_PATH = 107  # of a socket; beyond it runsc has another place for it
 _ANSWER = 1 << 16
+steps = logging.getLogger("holdfast.engine")
 
 
 def socket_of(state: Path, name: str) -> Path:
@@ -57,14 +61,17 @@ def _ask(
     place: Path, method: str, argument: object, seconds: float, files: Sequence[int] = ()
 ) -> None:
     message = json.dumps({"method": f"containerManager.{method}", "arg": argument}).encode()
+    began = time.perf_counter()
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        with span("engine.command", command=method), socket.socket(socket.AF_UNIX) as link:
             link.settimeout(seconds)
             link.connect(str(place))
             socket.send_fds(link, [message], list(files))
             answer = _answer(link)
     except (OSError, ValueError) as error:
         raise HoldfastError(f"the sandbox's kernel does not answer: {error}") from None
+    took = round((time.perf_counter() - began) * 1000, 1)
+    steps.info("%s answered %s", method, answer.get("success"), extra={"ms": took})
     if answer.get("success") is not True:
         raise HoldfastError(f"the sandbox's kernel refused: {answer.get('err')!s:.300}")
 
