@@ -143,10 +143,10 @@ def test_a_dump_that_fails_leaves_the_container_running(bundle: Bundle) -> None:
     assert config.exists()
 
 
-def killed_at(number: int) -> list[str]:
+def killed_at(number: int, call: str = "rename") -> list[str]:
     """A prefix that kills the wrapper, and nobody else, at its Nth rename: each step has one."""
-    inject = f"inject=rename:signal=KILL:when={number}"
-    return ["strace", "-qq", "-o", "/dev/null", "-e", "trace=rename", "-e", inject]
+    inject = f"inject={call}:signal=KILL:when={number}"
+    return ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject]
 
 
 def test_killed_at_each_step_of_a_checkpoint(bundle: Bundle) -> None:
@@ -185,6 +185,28 @@ def test_killed_at_each_step_of_a_restore(bundle: Bundle) -> None:
     bundle.runc("start")
     assert bundle.count() > 20
     goes_on(bundle)
+
+
+def test_killed_while_it_starts_or_is_deleted(bundle: Bundle) -> None:
+    start(bundle)
+    bundle.runc("checkpoint")
+    bundle.runc("delete")
+    bundle.renew()
+    bundle.runc("create")
+    # It is thawed, and nobody has noted that yet: starting again is no error.
+    assert bundle.runc("start", prefix=killed_at(1, "unlink"), check=False).returncode != 0
+    assert bundle.status() == "created"
+    bundle.runc("start")
+    assert bundle.status() == "running"
+    goes_on(bundle)
+    for call in ("unlink", "unlinkat", "rmdir"):
+        done = bundle.runc("delete", "--force", prefix=killed_at(1, call), check=False)
+        assert done.returncode != 0, call
+        bundle.runc("delete", "--force")
+        assert bundle.status() == ""
+        bundle.renew()
+        bundle.runc("create")  # the name is free again
+    assert bundle.leftovers() == []
 
 
 @pytest.mark.parametrize("subcommand", ["checkpoint", "create"])

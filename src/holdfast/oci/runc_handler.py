@@ -23,7 +23,7 @@ from holdfast.oci.command import RuncCommand
 from holdfast.oci.config_handler import Config, OptIn, opt_in, read_config
 from holdfast.oci.container import Container
 from holdfast.oci.decision import Action, Facts, asks_to_end, decide
-from holdfast.oci.engine import Runc, be_a_parent
+from holdfast.oci.engine import EngineFailed, Runc, be_a_parent
 from holdfast.oci.guard import interrupt, unfinished
 from holdfast.oci.journal import Journal, tell_engine
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
@@ -249,7 +249,10 @@ class RuncHandler:
         return 0
 
     def _thaw(self) -> int:
-        self.runc.need("resume", self.container_id)
+        thawed = self.runc.call("resume", self.container_id)
+        # A `start` that was killed half way may have thawed it already.
+        if not thawed.succeeded and self.runc.status(self.container_id) != "running":
+            raise EngineFailed(f"{self.container_id} cannot be started: {thawed.reason()}")
         self.state.unstarted = False
         ending.started(self._container())
         return 0
