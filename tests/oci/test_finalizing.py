@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.oci.finalizing import Candidate, order
+from holdfast.oci.finalizing import Candidate, Finalizer, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
 from holdfast.oci.trampoline import Trampoline, bake
 from holdfast.testing.containerd import Node, eventually
@@ -122,6 +122,10 @@ def shut_down(node: Node, names: list[str], saved: list[str], left: list[str]) -
 def test_a_full_disk_half_way_loses_nothing(node: Node, small_disk: Path) -> None:
     names = [f"task{number}" for number in range(3)]
     start_all(node, names)
+    # Where looking around takes longer than there is time, nothing is begun, and that is said.
+    hurried = Finalizer(node.environ).run(0, jobs=2)
+    assert not hurried.complete
+    assert [each.outcome for each in hurried.results] == ["running"] * len(names)
     resize(small_disk, 5)
     saved, left = save_half(node, names, names[-1])
     resize(small_disk, 100)

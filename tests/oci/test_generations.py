@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,21 +97,57 @@ def test_an_increment_is_what_was_written(node: Node, mode: str) -> None:
     assert int(str(again["written_bytes"])) <= 1.1 * DIRTY * 1024 * 1024
 
 
-def test_a_lazy_restore_answers_first_and_is_right(node: Node) -> None:
-    """And the next checkpoint waits until all of the memory is there."""
-    node.set_policy('lazy = "auto"\nlazy_bytes = 1\nline = 1')
-    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
-    eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
+@pytest.fixture
+def cloning_disk(node: Node, tmp_path: Path) -> Iterator[None]:
+    """The node's checkpoints are on a file system in which files can share blocks."""
+    image, place = tmp_path / "disk", node.folder / "checkpoints"
+    with image.open("wb") as file:
+        file.truncate(400 * 1024 * 1024)
+    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", str(image)], check=True)
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
+    yield
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def known(node: Node) -> dict[str, object]:
+    """What the wrapper knows about the service."""
+    state = node.folder / f"run/containers{node.folder}/runc/default/@service/container.json"
+    found: dict[str, object] = json.loads(state.read_text())
+    return found
+
+
+def lazily_again(node: Node) -> None:
+    """Have the service written to, frozen, and back again before its memory is."""
     total = ask(node, "write")
     checkpoint(node, "service", "--stop")
     eventually(lambda: node.status("service") == "STOPPED", "it has stopped")
     node.remove("service", signal=None)
     node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
-    state = node.folder / f"run/containers{node.folder}/runc/default/@service/container.json"
-    assert json.loads(state.read_text())["pages"] is not None
+    assert known(node)["pages"] is not None
     assert "restored eagerly" not in node.log()
     checkpoint(node)
     assert ask(node, "read") == total
+
+
+def test_a_lazy_restore_answers_first_and_is_right(node: Node) -> None:
+    """And the next checkpoint waits until all of the memory is there."""
+    node.set_policy('lazy = "auto"\nlazy_bytes = 1\nline = 1')
+    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
+    eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
+    lazily_again(node)
+
+
+@pytest.mark.usefixtures("cloning_disk")
+def test_an_increment_is_restored_lazily_where_files_share_blocks(node: Node) -> None:
+    node.set_policy('lazy = "auto"\nlazy_bytes = 1')
+    node.run("service", "/usr/bin/python3", "-c", SERVICE, mounts=(USR,), env=LAZY)
+    eventually(lambda: "ready" in node.exec("service", "ls", "/").split(), "it is ready")
+    checkpoint(node)
+    lazily_again(node)
+    restored = node.folder / f"checkpoints/default/lazy/@{known(node)['restored_from']}"
+    assert (restored / "memory/parent").is_symlink()
+    node.remove("service")
 
 
 def test_a_line_of_increments_ends(node: Node) -> None:

@@ -209,6 +209,8 @@ class _Crew:
                 subject = waiting.pop(0)
                 reader, pid = self._fork(subject)
                 busy[reader] = pid, subject
+            if not busy:  # the deadline came before anything was begun
+                return
             patience = max(0.05, end - time.monotonic()) if time.monotonic() < end else None
             for reader in select.select(list(busy), [], [], patience)[0]:
                 pid, subject = busy.pop(reader)

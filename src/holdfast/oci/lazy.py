@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.oci.engine import EngineFailed, Runc, kill_tree
-from holdfast.oci.memory.increment import is_increment
+from holdfast.oci.memory.clones import clone_whole
+from holdfast.oci.memory.increment import is_increment, memory_bytes
 from holdfast.oci.policy import Policy
+from holdfast.oci.private import private_folder
 from holdfast.oci.state import Process
 
 _SOCKET = "lazy-pages.socket"
@@ -23,11 +25,20 @@ _START_SECONDS = 10.0
 
 
 def is_worth_it(memory: Path, policy: Policy, mode: str) -> bool:
-    """Whether the images are near, whole, and large enough for waiting to be felt. CRIU's daemon
-    does not serve pages that are in a parent: whoever touched one would wait for ever."""
-    if policy.lazy == "never" or mode != "local" or is_increment(memory):
+    """Whether the images are near, and large enough for waiting to be felt."""
+    if policy.lazy == "never" or mode != "local":
         return False  # what is on another machine, or on its way, may be gone when it is needed
-    return sum(path.stat().st_size for path in memory.glob("pages-*.img")) >= policy.lazy_bytes
+    return memory_bytes(memory) >= policy.lazy_bytes
+
+
+def servable(memory: Path, scratch: Path) -> Path | None:
+    """Images that a daemon can serve. CRIU's own does not serve pages that are in a parent, and
+    whoever touched one would wait for ever; so an increment is made whole first, in `scratch`,
+    where the file system can do that without copying. None: where it cannot."""
+    if not is_increment(memory):
+        return memory
+    private_folder(scratch)
+    return scratch if clone_whole(memory, scratch) else None
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from holdfast.oci.container import Container
 from holdfast.oci.engine import EngineFailed, Limits
 from holdfast.oci.guard import guarded, note
 from holdfast.oci.layer.extract import drop_aside, extract, is_empty, set_aside
-from holdfast.oci.lazy import is_worth_it, serving
+from holdfast.oci.lazy import is_worth_it, servable, serving
 from holdfast.oci.ledger import Ledger
 from holdfast.oci.likeness import check_likeness
 from holdfast.oci.loopback import bring_up, has_own_network
@@ -115,7 +115,9 @@ class Reviver:
         overlay = find_overlay(command.bundle, config)
         scratch = Path(it.policy.work_path) / f"restore-{os.getpid()}-{saved.id}"
         aside = f"{overlay.upper.rstrip('/')}.holdfast-{saved.id}"
-        operation = Operation(what="restore", owner=Process.current(), scratch=(str(scratch),))
+        whole = it.vault.stage()  # on the disk of the checkpoints, and so quickly filled, or never
+        folders = (str(scratch), str(whole))
+        operation = Operation(what="restore", owner=Process.current(), scratch=folders)
         with guarded(self._state, operation, it.undo()):
             private_folder(scratch)
             folder = it.vault.fetch(saved, scratch)
@@ -137,8 +139,10 @@ class Reviver:
                 environment["options"],
             )
             work.mkdir(mode=0o700)
-            if lazily and is_worth_it(memory, it.policy, it.record.mode):
-                self._restore_lazily(memory, work, command, options)
+            worth = lazily and is_worth_it(memory, it.policy, it.record.mode)
+            served = servable(memory, whole) if worth else None
+            if served is not None:
+                self._restore_lazily(served, work, command, options)
             else:
                 self._restore(memory, work, command, options)
             self._runc.need("pause", it.id)
@@ -148,6 +152,7 @@ class Reviver:
         if not clean:
             drop_aside(aside)
         clear(scratch)
+        clear(whole)
 
     def _restore_lazily(
         self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]

@@ -22,10 +22,12 @@ Pages = NDArray[np.uint64]  # one row a page
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Pages that follow each other in memory and in a file."""
+    """Pages that follow each other in memory and in a file, where the first of them is `at`."""
 
     page: int
     data: Pages
+    file: Path
+    at: int
 
     @property
     def end(self) -> int:
@@ -51,7 +53,8 @@ class Memory:
         at = 0
         for entry in pagemap.entries:
             if entry.present:
-                runs.append(Run(entry.page, pages[at : at + entry.count]))
+                data = pages[at : at + entry.count]
+                runs.append(Run(entry.page, data, folder / pagemap.pages_name, at))
                 if len(runs[-1].data) != entry.count:
                     raise Corrupt(f"{pagemap.pages_name} is too short", where=str(folder))
                 at += entry.count
@@ -70,7 +73,8 @@ class Memory:
             run = self.runs[at]
             first, last = max(start, run.page), min(end, run.end)
             if first < last:
-                yield Run(first, run.data[first - run.page : last - run.page])
+                skip = first - run.page
+                yield Run(first, run.data[skip : last - run.page], run.file, run.at + skip)
             at += 1
 
 
