@@ -129,6 +129,27 @@ def test_a_tampered_entry_is_named_and_never_becomes_a_checkpoint(ours: Store, p
         assert not stranger.verify(deep=True).ok  # its digest is wrong
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(b"kommit", id="a type that there is not"),
+        pytest.param(b"\xc1\xc1\xc1\xc1\xc1\xc1", id="no message at all"),
+    ],
+)
+def test_a_signature_is_checked_before_anything_is_parsed(
+    ours: Store, place: Path, forged: bytes
+) -> None:
+    """Whoever parsed it first would speak of what cannot be read, or of a newer version."""
+    for reason in ("first", "second"):
+        with ours.draft("state/x", reason=reason) as draft:
+            draft.commit()
+    rewrite(place, b"commit", forged)
+    with open_store(place, keyring=Keyring(OURS)) as again:
+        assert [one.reason for one in again.list()] == ["second"]
+        (problem,) = again.verify().problems
+        assert (problem.where, problem.what) == ("log entry 1", "its signature is wrong")
+
+
 def test_somebody_elses_key_id_makes_an_entry_foreign(ours: Store, place: Path) -> None:
     with ours.draft("state/x") as draft:
         draft.commit()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.model.errors import Corrupt
+from holdfast.model.errors import Corrupt, Unsupported
 from holdfast.store.backends.files import open_file
 from holdfast.store.log import frames as framing
 from holdfast.store.log.entries import Upto, decode_entry
@@ -131,6 +131,10 @@ def _told(found: Damage, remains: bool, more: str = "", unsettled: bool = False)
 
 
 def _is_complete(frames: list[Frame]) -> bool:
-    """Whether a snapshot has as many entries as its first one says."""
-    first = decode_entry(frames[0].header) if frames else None
+    """Whether a snapshot has as many entries as its first one says. Who signed that is for others
+    to judge; one that makes no sense says nothing."""
+    try:
+        first = decode_entry(frames[0].header) if frames else None
+    except (Corrupt, Unsupported):
+        return False
     return isinstance(first, Upto) and first.count == len(frames) - 1
