@@ -176,18 +176,61 @@ def test_an_export_is_an_archive(visit: Watched, store: Store, tmp_path: Path) -
         assert other.import_(tmp_path / "file").digest == head.digest
 
 
+def test_subjects_are_bound_and_brought_back_together(visit: Watched, store: Store) -> None:
+    before = {name: store.head(f"state/{name}") for name in ("example", "second")}
+    page = visit("/")
+    page.get_by_role("button", name="Bind").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name of the bundle").fill("both")
+    dialog.get_by_label("Subjects").fill("state/example state/nothing")
+    dialog.get_by_role("button", name="Bind").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("state/nothing has no checkpoint")
+    assert {name: store.head(f"state/{name}") for name in before} == before
+    dialog.get_by_label("Subjects").fill("state/example, state/second")
+    dialog.get_by_role("button", name="Bind").click()
+    members = page.get_by_label("Members")
+    expect(members.locator("li")).to_have_count(2)
+    expect(page.get_by_role("button", name="Fork")).to_have_count(0)
+    picture(page, "dashboard-bundle")
+    bound = {name: store.head(f"state/{name}") for name in before}
+    for name in before:
+        add(store, f"state/{name}", "after it")
+    page.get_by_role("button", name="Bring all back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Bring all back").click()
+    toast(page, "are back at")
+    assert {name: store.head(f"state/{name}") for name in before} == bound
+    with store.lease("state/second", owner="somebody else"):
+        page.get_by_role("button", name="Bring all back").click()
+        page.get_by_role("dialog").get_by_role("button", name="Bring all back").click()
+        expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("somebody else")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="bundle/both").click()
+    page.get_by_role("button", name="Checkpoint").click()
+    expect(page.get_by_role("dialog").get_by_label("Subjects")).to_have_value(
+        re.compile("state/example")
+    )
+
+
 def test_the_health_of_the_store(visit: Watched, store: Store) -> None:
     page = visit("/store")
     expect(page.get_by_label("On disk")).to_contain_text("kB")
     kinds = page.get_by_label("Space by kind")
-    expect(kinds.locator("tbody tr")).to_have_count(2)
+    expect(kinds.locator("tbody tr")).to_have_count(3)
     expect(page.get_by_label("Sharing over time").locator("polyline")).to_have_count(2)
     verification = page.get_by_label("Verification")
     expect(verification).to_contain_text("was not verified yet")
     verification.get_by_role("button", name="Read every byte").click()
     toast(page, "All is well")
     expect(verification).to_contain_text("every byte")
+    drills = page.get_by_label("Drills")
+    expect(drills).to_contain_text("There was none yet")
     picture(page, "dashboard-store")
+    drills.get_by_role("button", name="Drill now").click()
+    expect(drills).to_contain_text("brought back elsewhere and compared")
+    # What these tests have added by hand is no state that a program could load.
+    expect(drills.locator(".mark")).to_contain_text("failed")
+    expect(drills.locator(".trouble").first).to_contain_text("cannot be loaded")
+    expect(drills.locator(".trouble").first.get_by_role("link").last).to_contain_text("state/")
     prune = page.get_by_label("Prune")
     expect(prune).to_contain_text("would remove 0 checkpoints")
     prune.get_by_role("button").click()

@@ -97,7 +97,7 @@ def test_on_the_command_line(store: Store, run: Run) -> None:  # noqa: F811
         state = StateManager(name, store=store)
         state.set_state("text", "x" * 3_000_000)
         state.checkpoint()
-    with store.draft("sandbox/s") as draft:
+    with store.draft("container/s") as draft:
         draft.put("memory/pages", b"m" * 5000)
         draft.commit()
     done = run("verify", "--drill", "--json")
@@ -107,14 +107,20 @@ def test_on_the_command_line(store: Store, run: Run) -> None:  # noqa: F811
     assert {name: each["tried"] for name, each in drills.items()} == {
         "state/plan": True,
         "state/notes": True,
-        "sandbox/s": False,
+        "container/s": False,
     }
     named = run("verify", "--drill", "state/plan")
     assert named.out.startswith("ok: ")
     assert "of state/plan (1 item came back" in named.out
     assert run("verify", "state/plan").code == 2
-    assert run("verify", "--deep", "--drill").code == 2  # neither is left out without a word
+    both = run("verify", "--deep", "--drill", "--json")
+    assert both.code == 0, both.err
+    assert both.json["deep"]
+    assert both.json["bytes_read"] > 0
+    assert len(both.json["drills"]) == 3
+    assert run("verify", "--deep", "--drill", "state/plan").out.count("ok: ") == 2
     flip(store)
+    assert run("verify", "--deep", "--drill").code == 6
     failed = run("verify", "--drill")
     assert failed.code == 6
     assert "failed: " in failed.out

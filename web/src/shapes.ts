@@ -280,6 +280,25 @@ export interface Member {
 export interface Members {
   members: Member[];
 }
+export interface Drilled {
+  subject: string;
+  checkpoint: string;
+  short: string;
+  time: string;
+  ok: boolean;
+  tried: boolean;
+  problems: string[];
+  notes: string[];
+  seconds: number;
+}
+export interface Drills {
+  every_hours: number;
+  most: number;
+  subjects: string[];
+  running: boolean;
+  time: string | null;
+  drills: Drilled[];
+}
 export interface Session {
   name: string;
   subject: string;

@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-def run(invocation: Invocation, ids: Sequence[str], *, trust: bool) -> None:
-    """Drill the checkpoints that are named, or every head. Raises Corrupt when one fails."""
-    from holdfast.drill import drill
+def run(
+    invocation: Invocation,
+    ids: Sequence[str],
+    *,
+    trust: bool,
+    before: tuple[dict[str, object], str] | None = None,
+) -> None:
+    """Drill the checkpoints that are named, or every head. Raises Corrupt when one fails.
+
+    `before` is what a check had to tell that came before, as data and as text.
+    """
+    from holdfast.drill import drill, noted
     from holdfast.model.errors import Corrupt
     from holdfast.server import shapes
     from holdfast.view.words import count
@@ -28,10 +37,18 @@ def run(invocation: Invocation, ids: Sequence[str], *, trust: bool) -> None:
         for number, each in enumerate(wanted, 1):
             invocation.tell(f"{number} of {len(wanted)}: {each.short} of {each.subject}")
             done.append(asyncio.run(drill(store, each, trust=trust)))
+        noted.note(store.url, done)
     failed = [each for each in done if not each.ok]
+    told, page = before or ({}, "")
+    ok = not failed and told.get("ok") is not False
     invocation.show(
-        {"ok": not failed, "drills": [shapes.drill(each) for each in done]},
-        lambda: "\n".join(line for each in done for line in _lines(each)) or "nothing to drill",
+        {**told, "ok": ok, "drills": [shapes.drill(each) for each in done]},
+        lambda: "\n".join(
+            [
+                *([page] if page else []),
+                *([line for each in done for line in _lines(each)] or ["nothing to drill"]),
+            ]
+        ),
     )
     if failed:
         raise Corrupt(

@@ -16,6 +16,7 @@ from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
     from holdfast.sandbox.settings import Settings
+    from holdfast.server.drills import Schedule
     from holdfast.server.sandboxes import Sandboxes
     from holdfast.store import Store
 
@@ -47,6 +48,17 @@ if TYPE_CHECKING:
     "--session-idle-timeout",
     metavar="SECONDS",
     help="When a session that nobody types into is frozen and ended.  [default: 3600]",
+)
+@click.option(
+    "--drill-every",
+    metavar="HOURS",
+    help="How often checkpoints are proved by bringing them back; 0: never.  [default: 0]",
+)
+@click.option("--drill-most", metavar="N", help="How many of them each time.  [default: 10]")
+@click.option(
+    "--drill-subjects",
+    metavar="PATTERNS",
+    help="Whose, e.g. `session/*,state/plan`.  [default: *]",
 )
 @click.option(
     "--advertise",
@@ -86,6 +98,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
     try:
         from holdfast.dashboard.site import Site
         from holdfast.server.app import create_app
+        from holdfast.server.drills import Drills
         from holdfast.server.guard import is_loopback
         from holdfast.server.listen import address, bind, serve
         from holdfast.server.logs import set_up
@@ -122,7 +135,14 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
         )
         kept = _kept(settings, images, url)
         with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
-            app = create_app(store, token, sandboxes=sandboxes, sessions=sessions, site=Site.find())
+            app = create_app(
+                store,
+                token,
+                sandboxes=sandboxes,
+                sessions=sessions,
+                site=Site.find(),
+                drills=Drills(store, _schedule(settings)),
+            )
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
 
@@ -134,6 +154,17 @@ def _no_sessions(wanted: str, loopback: bool) -> str | None:
         return None
     why = "it was told not to" if wanted == "off" else "it does not listen on loopback"
     return f"{why}; `holdfast serve --sessions on` lets it"
+
+
+def _schedule(settings: Mapping[str, object]) -> Schedule:
+    from holdfast.server.drills import Schedule
+
+    patterns = [each.strip() for each in str(settings["drill_subjects"]).split(",")]
+    return Schedule(
+        hours=float(str(settings["drill_every"])),
+        most=int(str(settings["drill_most"])),
+        patterns=tuple(each for each in patterns if each),
+    )
 
 
 def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> Settings:

@@ -69,6 +69,11 @@ def _amount(value: object) -> object:
     return number
 
 
+def _hours(value: object) -> object:
+    """Any number of them; 0 is never."""
+    return 0.0 if str(value) in ("0", "0.0") else _amount(value)
+
+
 def _bytes(least: int) -> Callable[[object], object]:
     def parse(value: object) -> object:
         number = parse_size(value) if isinstance(value, str) else value
@@ -119,6 +124,9 @@ KNOWN = (
     Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
     Setting(name="sessions", parse=_one_of(*SESSIONS), default=lambda _: "auto"),
     Setting(name="session_idle_timeout", parse=_amount, default=lambda _: 3600.0),
+    Setting(name="drill_every", parse=_hours, default=lambda _: 0.0),
+    Setting(name="drill_most", parse=_count(1), default=lambda _: 10),
+    Setting(name="drill_subjects", parse=_text, default=lambda _: "*"),
     Setting(name="advertise", parse=_url, default=lambda _: None),
     Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
     Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),

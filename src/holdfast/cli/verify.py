@@ -28,18 +28,17 @@ def command(
     """Check that the store holds what was written.
 
     Each problem is told with the checkpoints that it affects; then the exit code is 6. With --drill
-    the checkpoints ID, or the heads of all subjects, are also brought back where they can do no
-    harm: a session in a new worker, which is frozen again and compared.
+    the checkpoints ID, or the heads of all subjects, are brought back where they can do no harm: a
+    session in a new worker, a sandbox in a scratch one, frozen again and compared. With both, every
+    byte is read first.
     """
-    if drill and deep:
-        raise click.UsageError("--deep and --drill are two checks: run one after the other")
-    if drill:
+    if ids and not drill:
+        raise click.UsageError("checkpoints are only named together with --drill")
+    if drill and not deep:
         from holdfast.cli import drills
 
         drills.run(invocation, ids, trust=trust)
         return
-    if ids:
-        raise click.UsageError("checkpoints are only named together with --drill")
     from holdfast.cli.progress import bar
     from holdfast.model.errors import Corrupt
     from holdfast.server import shapes
@@ -50,7 +49,13 @@ def command(
         result = store.verify(deep=deep, progress=progress)
         everything = store.list()
         verified.note(store.url, result)
-    invocation.show(shapes.verification(result), lambda: _page(result, everything))
+    if drill:
+        from holdfast.cli import drills
+
+        told = shapes.verification(result)
+        drills.run(invocation, ids, trust=trust, before=(told, _page(result, everything)))
+    else:
+        invocation.show(shapes.verification(result), lambda: _page(result, everything))
     if not result.ok:
         raise Corrupt(
             f"{count(len(result.problems), 'problem')} found",

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.drill.bundle import try_bundle
+from holdfast.drill.sandbox import try_sandbox
 from holdfast.drill.scratch import Scratch, Trial
 from holdfast.drill.session import try_session
 from holdfast.drill.state import try_state
@@ -21,15 +23,24 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.subject import Kind
 from holdfast.store import Store, open_store
 
+
+async def _try_bundle(scratch: Scratch) -> Trial:
+    return await try_bundle(scratch, lambda member: _TRIALS[member.checkpoint.subject.kind](member))
+
+
+async def _read(scratch: Scratch) -> Trial:
+    """A container comes back by its engine, on its node, and nowhere else."""
+    parts = (await asyncio.to_thread(scratch.store.show, scratch.checkpoint)).parts
+    note = "its bytes were read; only its node's runtime can bring it back"
+    return Trial(items=len(parts), notes=(note,), tried=False)
+
+
 _TRIALS: dict[Kind, Callable[[Scratch], Awaitable[Trial]]] = {
     "state": try_state,
     "session": try_session,
-}
-# Why nothing more than reading is tried.
-_READ_ONLY: dict[Kind, str] = {
-    "sandbox": "its bytes were read; only the engine that froze it can bring it back",
-    "container": "its bytes were read; only its node's runtime can bring it back",
-    "bundle": "its members' bytes were read; drill the members' own checkpoints",
+    "sandbox": try_sandbox,
+    "container": _read,
+    "bundle": _try_bundle,
 }
 
 
@@ -57,17 +68,16 @@ async def drill(
     What goes wrong is in the result; nothing is raised for it.
     """
     began = time.monotonic()
-    kind = checkpoint.subject.kind
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=folder) as place:
             found = await _try(store, checkpoint, trust, Path(place))
     except HoldfastError as error:
-        found = Trial(problems=(str(error),))
+        found = Trial(problems=(str(error),), tried=False)
     return Drill(
         checkpoint=checkpoint,
-        tried=kind in _TRIALS,
+        tried=found.tried,
         problems=found.problems,
-        notes=(*found.notes, *([_READ_ONLY[kind]] if kind in _READ_ONLY else [])),
+        notes=found.notes,
         items=found.items,
         seconds=time.monotonic() - began,
     )
@@ -78,8 +88,5 @@ async def _try(store: Store, checkpoint: Checkpoint, trust: bool, place: Path) -
     await asyncio.to_thread(store.export, checkpoint, archive)
     with open_store(place / "store") as elsewhere:
         arrived = await asyncio.to_thread(elsewhere.import_, archive, trust=trust)
-        trial = _TRIALS.get(checkpoint.subject.kind)
-        if trial is None:
-            parts = (await asyncio.to_thread(elsewhere.show, arrived)).parts
-            return Trial(items=len(parts))
+        trial = _TRIALS[checkpoint.subject.kind]
         return await trial(Scratch(elsewhere, arrived, archive, trust))

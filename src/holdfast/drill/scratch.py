@@ -26,3 +26,4 @@ class Trial:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     items: int = 0
+    tried: bool = True  # brought back for real, and not only read

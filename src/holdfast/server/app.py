@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -40,6 +41,7 @@ from holdfast.server.bundles import BUNDLE_OPERATIONS, Bundles
 from holdfast.server.consoles import Consoles
 from holdfast.server.copies import COPIES
 from holdfast.server.crossing import Crossing
+from holdfast.server.drills import Drills
 from holdfast.server.guard import COOKIE, Guard, Pass
 from holdfast.server.holding import Holding
 from holdfast.server.logs import Requests
@@ -75,12 +77,14 @@ def create_app(
     sandboxes: Sandboxes | None = None,
     sessions: Sessions | None = None,
     site: Site | None = None,
+    drills: Drills | None = None,
 ) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
     the caller sees to it that it listens nowhere else."""
     credentials = Pass(token) if token is not None else None
     boxes = sandboxes or Sandboxes(None)
-    routes = _Routes(store, credentials, boxes.fleet, has_site=site is not None)
+    proving = drills or Drills(store)
+    routes = _Routes(store, credentials, boxes.fleet, proving, has_site=site is not None)
     hosted = sessions or Sessions(store, "it was started without them")
     near = "://" not in store.url or store.url.startswith(("file:", "memory:"))
     watcher = Watcher(
@@ -89,7 +93,7 @@ def create_app(
         NEAR_SECONDS if near else FAR_SECONDS,
     )
     return Starlette(
-        lifespan=lambda app: _running(boxes.fleet, hosted),
+        lifespan=lambda app: _running(boxes.fleet, hosted, proving),
         routes=[
             Route("/status", routes.status),
             Route("/login", routes.login_form, methods=["GET"]),
@@ -107,6 +111,7 @@ def create_app(
             WebSocketRoute("/v1/sandboxes/{id}/hold", Holding(boxes.fleet).hold),
             *Consoles(hosted).routes(),
             *Bundles(store, boxes.fleet, hosted).routes(),
+            *proving.routes(),
             Route("/v1/openapi.json", routes.openapi),
             Route("/v1/example", routes.example, methods=["POST"]),
             *(each.route(routes.ask) for each in OPERATIONS),
@@ -127,12 +132,14 @@ def create_app(
 
 
 @contextlib.asynccontextmanager
-async def _running(fleet: Fleet | None, sessions: Sessions) -> AsyncIterator[None]:
+async def _running(fleet: Fleet | None, sessions: Sessions, drills: Drills) -> AsyncIterator[None]:
     """Sandboxes stand ready while the server runs; they and sessions are put away when it stops."""
     if fleet is not None:
         fleet.begin()
     sessions.begin()
+    drills.begin()
     yield
+    await drills.close()
     for trouble in await sessions.close():
         log.warning("not checkpointed: %s", trouble)
     if fleet is not None:
@@ -142,8 +149,15 @@ async def _running(fleet: Fleet | None, sessions: Sessions) -> AsyncIterator[Non
 
 class _Routes:
     def __init__(
-        self, store: Store, credentials: Pass | None, fleet: Fleet | None, *, has_site: bool
+        self,
+        store: Store,
+        credentials: Pass | None,
+        fleet: Fleet | None,
+        drills: Drills,
+        *,
+        has_site: bool,
     ) -> None:
+        self._drills = drills
         self._has_site = has_site
         self._store = store
         self.ask = Crossing(store)
@@ -180,7 +194,8 @@ class _Routes:
 
     async def metrics(self, request: Request) -> Response:
         subjects = await self.ask(lambda store: store.subjects())
-        return Response(metrics.page(subjects, self._fleet), media_type=metrics.CONTENT_TYPE)
+        told = await asyncio.to_thread(metrics.page, subjects, self._fleet, self._drills)
+        return Response(told, media_type=metrics.CONTENT_TYPE)
 
     async def login_form(self, request: Request) -> Response:
         return HTMLResponse(pages.login(_own_path(request.query_params.get("next", "/"))))

@@ -9,17 +9,18 @@ from holdfast import __version__
 
 if TYPE_CHECKING:
     from holdfast.sandbox.fleet import Fleet
+    from holdfast.server.drills import Drills
     from holdfast.store import SubjectSummary
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def page(subjects: list[SubjectSummary], fleet: Fleet | None) -> str:
+def page(subjects: list[SubjectSummary], fleet: Fleet | None, drills: Drills) -> str:
     """Everything there is to count."""
-    return "".join(_lines(subjects, fleet))
+    return "".join(_lines(subjects, fleet, drills))
 
 
-def _lines(subjects: list[SubjectSummary], fleet: Fleet | None) -> Iterator[str]:
+def _lines(subjects: list[SubjectSummary], fleet: Fleet | None, drills: Drills) -> Iterator[str]:
     yield from _metric("build_info", "gauge", "The version.", {f'{{version="{__version__}"}}': 1})
     kinds: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -29,6 +30,10 @@ def _lines(subjects: list[SubjectSummary], fleet: Fleet | None) -> Iterator[str]
         counts[label] = counts.get(label, 0) + each.count
     yield from _metric("subjects", "gauge", "Subjects in the store.", kinds)
     yield from _metric("checkpoints", "gauge", "Checkpoints in the store.", counts)
+    for name, value in drills.counters.items():
+        yield from _metric(f"drills_{name}_total", "counter", f"Drills: {name}.", {"": value})
+    failing = {"": drills.failing}
+    yield from _metric("drills_failing", "gauge", "Subjects whose last drill failed.", failing)
     if fleet is None:
         return
     live = list(fleet.live.values())

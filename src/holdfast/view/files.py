@@ -3,6 +3,7 @@ is skipped and not read."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tarfile
 from collections.abc import Iterator
@@ -62,3 +63,30 @@ def _layered(stream: BinaryIO) -> Iterator[File]:
             kind = _LAYERED.get(entry.t, "file")
             yield File(path=path, kind=kind, size=entry.z, modified=entry.n / 1e9)
         stream.seek(entry.data_bytes, os.SEEK_CUR)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A fingerprint of every file of a layer, by its path."""
+
+    digests: dict[str, str]
+
+
+def layer(store: Store, manifest: Manifest) -> Layer:
+    """The fingerprints of a sandbox's files: kind, permissions, owner, target and content. Times
+    are not in them: a folder's changes with what is in it. Raises Corrupt."""
+    digests: dict[str, str] = {}
+    if manifest.part(PART) is None:
+        return Layer(digests)
+    with (
+        store.open(manifest.checkpoint, PART) as stream,
+        tarfile.open(fileobj=stream, mode="r:", errors="replace") as archive,
+    ):
+        for info in archive:
+            about = (info.type, info.mode, info.uid, info.gid, info.linkname, info.size)
+            digest = hashlib.blake2b(repr(about).encode("utf-8", "replace"), digest_size=16)
+            content = archive.extractfile(info) if info.isreg() else None
+            while content is not None and (block := content.read(1 << 20)):
+                digest.update(block)
+            digests[info.name] = digest.hexdigest()
+    return Layer(digests)

@@ -4,10 +4,12 @@ import { useRef } from "preact/hooks";
 import * as actions from "../actions";
 import { get, ofCheckpoint } from "../api";
 import { useAsked } from "../asking";
+import { bringBack } from "../binding";
 import { doom, doomed, keep } from "../deleting";
 import { picture } from "../live";
 import { ContentOf } from "../parts/content";
 import { Age, CheckpointLink, KindMark, Link, Marks, SubjectLink } from "../parts/links";
+import { MembersOf } from "../parts/members";
 import { ReportTable } from "../parts/report";
 import { Trouble, Waiting } from "../parts/states";
 import type { Checkpoint, Manifest } from "../shapes";
@@ -56,7 +58,11 @@ function Page({ manifest }: { manifest: Manifest }) {
       </div>
       <Facts checkpoint={checkpoint} relatives={manifest.relatives} />
       {manifest.report && <ReportTable items={manifest.report} />}
-      <ContentOf id={checkpoint.id} />
+      {checkpoint.kind === "bundle" ? (
+        <MembersOf id={checkpoint.id} />
+      ) : (
+        <ContentOf id={checkpoint.id} />
+      )}
       <Parts manifest={manifest} />
     </>
   );
@@ -72,14 +78,22 @@ function Buttons({ checkpoint, head }: { checkpoint: Checkpoint; head: boolean }
           What changed
         </Link>
       )}
-      {!head && (
-        <button type="button" onClick={() => actions.rollback(checkpoint.subject, checkpoint)}>
-          Roll back to this
+      {checkpoint.kind === "bundle" ? (
+        <button type="button" class="primary" onClick={() => bringBack(checkpoint)}>
+          Bring all back
         </button>
+      ) : (
+        <>
+          {!head && (
+            <button type="button" onClick={() => actions.rollback(checkpoint.subject, checkpoint)}>
+              Roll back to this
+            </button>
+          )}
+          <button type="button" onClick={() => actions.fork(checkpoint)}>
+            Fork
+          </button>
+        </>
       )}
-      <button type="button" onClick={() => actions.fork(checkpoint)}>
-        Fork
-      </button>
       <button
         type="button"
         aria-pressed={checkpoint.pinned}

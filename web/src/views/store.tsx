@@ -5,10 +5,10 @@ import { get, post } from "../api";
 import { useAsked } from "../asking";
 import { picture } from "../live";
 import { ask } from "../parts/dialogs";
-import { Age, KindMark } from "../parts/links";
+import { Age, CheckpointLink, KindMark, SubjectLink } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
 import { attempt, tell } from "../parts/toasts";
-import type { Health, Pruning, Verification } from "../shapes";
+import type { Drills, Health, Pruning, Verification } from "../shapes";
 import { count, day, honest, percent, size } from "../words";
 
 export function StoreView() {
@@ -58,6 +58,7 @@ export function StoreView() {
       <div class="sides">
         <Verified health={health} onDone={asked.again} />
         <Prune health={health} onDone={asked.again} />
+        <Drilled />
       </div>
     </>
   );
@@ -241,6 +242,54 @@ function Prune({ health, onDone }: { health: Health; onDone: () => void }) {
       </p>
       <button type="button" class="danger" onClick={prune}>
         Prune…
+      </button>
+    </section>
+  );
+}
+
+function Drilled() {
+  const asked = useAsked("drills", () => get<Drills>("/v1/drills"));
+  const [busy, setBusy] = useState(false);
+  const drill = async () => {
+    setBusy(true);
+    await attempt(async () => {
+      await post<Drills>("/v1/drills");
+      asked.again();
+    });
+    setBusy(false);
+  };
+  const told = asked.value;
+  const failed = told?.drills.filter((each) => !each.ok) ?? [];
+  return (
+    <section class="card" aria-label="Drills">
+      <h2>Drills</h2>
+      {asked.error && <Trouble error={asked.error} again={asked.again} />}
+      {told?.time ? (
+        <p>
+          <span class={`mark ${failed.length ? "warn" : "live"}`}>
+            {failed.length ? `${failed.length} failed` : "ok"}
+          </span>{" "}
+          <Age time={told.time} />, {count(told.drills.filter((each) => each.tried).length, "head")}{" "}
+          brought back elsewhere and compared
+        </p>
+      ) : (
+        <p>A drill brings checkpoints back where they can do no harm. There was none yet.</p>
+      )}
+      {failed.map((each) => (
+        <div class="trouble" key={each.subject}>
+          <p>
+            <CheckpointLink checkpoint={{ id: each.checkpoint, short: each.short }} /> of{" "}
+            <SubjectLink subject={each.subject} />: {honest(each.problems.join("; "))}
+          </p>
+        </div>
+      ))}
+      <p class="soft">
+        {told?.every_hours
+          ? `Every ${told.every_hours} hours, ${told.most} at most.`
+          : "None are scheduled: serve --drill-every HOURS does."}
+      </p>
+      <button type="button" disabled={busy || told?.running} onClick={drill}>
+        {busy ? "Drilling…" : "Drill now"}
       </button>
     </section>
   );

@@ -2,9 +2,11 @@
 
 import { useEffect, useState } from "preact/hooks";
 import * as actions from "../actions";
+import { bindAgain, bringBack } from "../binding";
 import { picture, refused, watch } from "../live";
 import { Age, KindMark, Link } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
+import { attempt } from "../parts/toasts";
 import { Tree } from "../parts/tree";
 import { go } from "../route";
 import type { Lineage } from "../shapes";
@@ -87,14 +89,30 @@ function Head({ lineage, marked }: { lineage: Lineage; marked: readonly string[]
               Checkpoint
             </button>
           )}
-          <button
-            type="button"
-            disabled={!head || head.parents.length === 0}
-            onClick={() => actions.rollback(lineage.subject, null)}
-          >
-            Roll back
-          </button>
-          {head && (
+          {kind === "bundle" && head && (
+            <>
+              <button
+                type="button"
+                class="primary"
+                onClick={() => void attempt(() => bindAgain(head))}
+              >
+                Checkpoint
+              </button>
+              <button type="button" onClick={() => bringBack(head)}>
+                Bring all back
+              </button>
+            </>
+          )}
+          {kind !== "bundle" && (
+            <button
+              type="button"
+              disabled={!head || head.parents.length === 0}
+              onClick={() => actions.rollback(lineage.subject, null)}
+            >
+              Roll back
+            </button>
+          )}
+          {head && kind !== "bundle" && (
             <button
               type="button"
               onClick={() =>

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { post } from "../api";
+import { bind } from "../binding";
 import { known, link, picture, running, trouble } from "../live";
 import { Age, KindMark, Link } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
@@ -31,9 +32,18 @@ export function SubjectsView() {
     <>
       <div class="title">
         <h1>{count(all.length, "subject")}</h1>
-        <Link to={{ view: "run" }} class="button primary">
-          Run something
-        </Link>
+        <div class="buttons">
+          <button
+            type="button"
+            title="Freeze several subjects together, to bring them back together"
+            onClick={() => bind("", bindable(found))}
+          >
+            Bind…
+          </button>
+          <Link to={{ view: "run" }} class="button primary">
+            Run something
+          </Link>
+        </div>
       </div>
       <search class="filters">
         <input
@@ -92,6 +102,14 @@ export function SubjectsView() {
       )}
     </>
   );
+}
+
+const MOST_BOUND = 10;
+
+/** What one may mean: what was looked for, when that is little enough to be meant. */
+function bindable(found: readonly Subject[]): string[] {
+  const able = found.filter((each) => each.kind !== "bundle").map((each) => each.subject);
+  return able.length <= MOST_BOUND ? able : [];
 }
 
 function SubjectRow({ subject }: { subject: Subject }) {

@@ -1,0 +1,46 @@
+"""Notes about stores in HOLDFAST_HOME: for people to look at, and nothing relies on them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.home import home
+
+_MOST = 100  # stores
+
+
+class Notes:
+    """One file, with one note for each store's URL."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def keep(self, store: str, told: object) -> None:
+        """Note something down in place of what was there."""
+        notes = {**{name: each for name, each in self._all().items() if name != store}, store: told}
+        path = self._path()
+        fresh = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(json.dumps(dict(list(notes.items())[-_MOST:])))
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)  # a home that cannot be written keeps no notes
+
+    def read(self, store: str) -> dict[str, Any] | None:
+        """What was noted; None when nothing was."""
+        found = self._all().get(store)
+        return found if isinstance(found, dict) else None
+
+    def _all(self) -> dict[str, object]:
+        try:
+            found = json.loads(self._path().read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _path(self) -> Path:
+        return home() / self._file
