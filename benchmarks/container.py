@@ -200,7 +200,7 @@ def report(
         ),
     ]
     lines = [
-        f"Calls: the fastest tenth. The rest: medians. {measure.machine()}.",
+        f"Calls: the fastest tenth. The rest: medians. {measure.machine()}, {_load()}.",
         "",
         "| call, container not opted in, ms | plain runc | holdfast-runc | added | script alone |",
         "|---|---|---|---|---|",
@@ -225,6 +225,10 @@ def report(
         f"- without a compiler, the script adds up to {script:.2f} ms (`create`)",
     ]
     return "\n".join(lines)
+
+
+def _load() -> str:
+    return f"load {os.getloadavg()[0]:.1f}"
 
 
 def plot(rows: list[Call], stood: dict[str, list[float]], path: Path) -> None:

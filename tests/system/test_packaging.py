@@ -73,7 +73,8 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
         metadata = archive.read(next(n for n in names if n.endswith("/METADATA"))).decode()
     tops = {name.split("/")[0] for name in names}
     assert tops == {"holdfast", "holdfast-0.1.0.dist-info", "holdfast-0.1.0.data"}
-    for wanted in ("holdfast/py.typed", "holdfast-0.1.0.data/scripts/holdfast-runc"):
+    wrapper = ("holdfast/oci/holdfast-runc", "holdfast/oci/holdfast-runc.c")
+    for wanted in ("holdfast/py.typed", "holdfast-0.1.0.data/scripts/holdfast-runc", *wrapper):
         assert wanted in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]

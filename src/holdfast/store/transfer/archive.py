@@ -164,7 +164,7 @@ class ArchiveReader:
             raise self._bad(str(error)) from None
 
     def _check_head(self) -> None:
-        hint = "`holdfast export` writes such files"
+        hint = "`holdfast export` writes such files; one of Podman's: `holdfast container import`"
         head = self._read_some(_HEAD.size)
         if not head.startswith(_MAGIC):
             raise BadInput("this is not an archive of checkpoints", hint=hint)
