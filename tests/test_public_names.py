@@ -10,6 +10,7 @@ import holdfast
 NAMES = {
     "AsyncStateManager",
     "BadInput",
+    "Busy",
     "Bundle",
     "CaptureFailed",
     "Checkpoint",

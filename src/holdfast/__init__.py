@@ -20,6 +20,7 @@ _PLACES = {
     "Verification": "holdfast.model.report",
     "Subject": "holdfast.model.subject",
     "BadInput": "holdfast.model.errors",
+    "Busy": "holdfast.model.errors",
     "CaptureFailed": "holdfast.model.errors",
     "Conflict": "holdfast.model.errors",
     "Corrupt": "holdfast.model.errors",
@@ -51,6 +52,7 @@ __all__ = [
     "AsyncStateManager",
     "BadInput",
     "Bundle",
+    "Busy",
     "CaptureFailed",
     "Checkpoint",
     "Conflict",
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest, Part
     from holdfast.model.errors import (
         BadInput,
+        Busy,
         CaptureFailed,
         Conflict,
         Corrupt,

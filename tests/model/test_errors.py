@@ -19,6 +19,7 @@ PROMISED = {
     "capture_failed": (7, 500),
     "denied": (8, 403),
     "partial": (9, 200),
+    "busy": (4, 429),
     "storage_full": (10, 507),
     "bad_input": (11, 422),
 }

@@ -16,7 +16,7 @@ async def test_no_more_sandboxes_than_allowed(start: Starter) -> None:
     async with Wire(server, "/create") as second:
         await second.send()
         assert await second.rest() == (["CREATING", "CREATION_ERROR", "error"], 4000)
-        assert second.heard[-1]["kind"] == "conflict"
+        assert second.heard[-1]["kind"] == "busy"
         assert "1 sandboxes already" in second.heard[-1]["message"]
     await wire.send(action="kill_sandbox")
     await wire.rest()

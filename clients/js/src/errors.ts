@@ -9,6 +9,7 @@ export type ErrorKind =
   | "not_found"
   | "conflict"
   | "lease_lost"
+  | "busy"
   | "unsupported"
   | "corrupt"
   | "capture_failed"
@@ -52,6 +53,11 @@ export class NotFound extends HoldfastError {
 /** Somebody else has it, or something is going on: look, then try again. */
 export class Conflict extends HoldfastError {
   override readonly kind: ErrorKind = "conflict";
+}
+
+/** A limit is reached: the same request may be made again later. */
+export class Busy extends Conflict {
+  override readonly kind: ErrorKind = "busy";
 }
 
 /** The server lost its right to run the sandbox. */
@@ -102,6 +108,7 @@ const CLASSES: Partial<
   not_found: NotFound,
   conflict: Conflict,
   lease_lost: LeaseLost,
+  busy: Busy,
   unsupported: Unsupported,
   corrupt: Corrupt,
   capture_failed: CaptureFailed,

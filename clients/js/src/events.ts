@@ -13,6 +13,7 @@ import type {
   SnapshotEvent,
   StartedEvent,
   StatusUpdate,
+  TemplateEvent,
 } from "./messages.js";
 
 export type ServerEvent =
@@ -26,6 +27,7 @@ export type ServerEvent =
   | ForkEvent
   | RollbackEvent
   | SnapshotEvent
+  | TemplateEvent
   | FilesEvent;
 
 type Check = (value: unknown) => boolean;
@@ -53,6 +55,7 @@ const FIELDS: Readonly<Record<ServerEvent["event"], Readonly<Record<string, Chec
   fork: { ...named, sandboxes: list },
   rollback: named,
   snapshot: named,
+  template: named,
   files: { ...named, data: maybe(text), encoding: maybe(text), entries: maybe(list) },
 };
 

@@ -7,6 +7,7 @@ export type Messages =
   | CreateRequest
   | CheckpointRequest
   | SnapshotRequest
+  | SaveTemplateRequest
   | KillProcessRequest
   | KillSandboxRequest
   | ReconnectRequest
@@ -27,6 +28,7 @@ export type Messages =
   | ForkEvent
   | RollbackEvent
   | SnapshotEvent
+  | TemplateEvent
   | FileEntry
   | FilesEvent;
 /**
@@ -108,6 +110,10 @@ export interface CreateRequest {
   image?: string | null;
   limits?: Limits | null;
   network?: boolean;
+  /**
+   * a template that the server knows by this name; root and network are the template's
+   */
+  template?: string | null;
 }
 /**
  * Freeze the sandbox.
@@ -127,6 +133,17 @@ export interface CheckpointRequest {
  */
 export interface SnapshotRequest {
   action: "snapshot_filesystem";
+  name: string;
+  /**
+   * comes back in the reply event
+   */
+  request_id?: string | null;
+}
+/**
+ * Keep the sandbox, with what runs in it, under a name, for new sandboxes.
+ */
+export interface SaveTemplateRequest {
+  action: "save_template";
   name: string;
   /**
    * comes back in the reply event
@@ -430,6 +447,18 @@ export interface RollbackEvent {
  */
 export interface SnapshotEvent {
   event: "snapshot";
+  name: string;
+  checkpoint: string;
+  /**
+   * comes back in the reply event
+   */
+  request_id?: string | null;
+}
+/**
+ * New sandboxes can be made from this template.
+ */
+export interface TemplateEvent {
+  event: "template";
   name: string;
   checkpoint: string;
   /**

@@ -20,6 +20,7 @@ export function createRequest(options: CreateOptions): CreateRequest {
     ...(options.image !== undefined && { image: options.image }),
     ...(options.limits !== undefined && { limits: options.limits }),
     ...(options.network && { network: true }),
+    ...(options.template !== undefined && { template: options.template }),
   };
   return all;
 }

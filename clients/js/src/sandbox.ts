@@ -14,6 +14,7 @@ import type {
   ForkEvent,
   RollbackEvent,
   StartedEvent,
+  TemplateEvent,
 } from "./messages.js";
 import { SandboxEvent } from "./messages.js";
 import { forget, passFor, remember } from "./passes.js";
@@ -201,6 +202,11 @@ export class Sandbox {
     );
   }
 
+  /** Keep it, with what runs in it, for `Sandbox.create(url, { template: name })`. */
+  async saveTemplate(name: string, options: CallOptions = {}): Promise<string> {
+    return (await this.#request<TemplateEvent>("save_template", { name }, options)).checkpoint;
+  }
+
   // -- the end ----------------------------------------------------------------------------
 
   /** End the sandbox for good. */
@@ -265,6 +271,7 @@ export class Sandbox {
       case "fork":
       case "rollback":
       case "snapshot":
+      case "template":
       case "files":
         if (event.request_id != null) this.#pending.answer(event.request_id, event);
         break;

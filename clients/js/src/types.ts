@@ -19,6 +19,7 @@ export const EventType = {
   FORK: "fork",
   ROLLBACK: "rollback",
   SNAPSHOT: "snapshot",
+  TEMPLATE: "template",
   FILES: "files",
 } as const;
 export type EventType = (typeof EventType)[keyof typeof EventType];
@@ -73,6 +74,8 @@ export interface CreateOptions extends ConnectOptions {
   image?: string | undefined;
   limits?: Limits | undefined;
   network?: boolean | undefined;
+  /** Begin as the template of this name, with what runs in it. */
+  template?: string | undefined;
 }
 
 export interface ExecOptions extends CallOptions {

@@ -67,6 +67,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "container",
             "Freeze and revive containers under containerd, Docker or Podman.",
         ),
+        "template": (
+            "template",
+            "Keep sandboxes that new ones begin as, with code already run in them.",
+        ),
         "serve": ("serve", "Start the server: pages for people, JSON for programs."),
         "mcp": ("mcp", "Give agents the verbs as tools (Model Context Protocol)."),
         "doctor": (

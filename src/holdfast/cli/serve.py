@@ -15,6 +15,7 @@ from holdfast.cli.quantities import Number
 from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.admission import Tenant
     from holdfast.sandbox.settings import Settings
     from holdfast.server.drills import Schedule
     from holdfast.server.sandboxes import Sandboxes
@@ -71,6 +72,24 @@ if TYPE_CHECKING:
 @click.option("--max-sandboxes", metavar="N", help="More than so many are refused.  [default: 64]")
 @click.option("--pool", metavar="N", help="Sandboxes that stand ready.  [default: 1]")
 @click.option(
+    "--tokens",
+    metavar="FILE",
+    help="Further tokens, with a quota each; they lead to sandboxes only.",
+)
+@click.option("--quota", metavar="N", help="Sandboxes of such a token, if the file does not say.")
+@click.option("--max-starting", metavar="N", help="Sandboxes being made at once.  [default: 4]")
+@click.option("--max-waiting", metavar="N", help="In line for that, of one token.  [default: 16]")
+@click.option(
+    "--max-wait", metavar="SECONDS", help="The longest that one waits in line.  [default: 30]"
+)
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="NAME",
+    help="Have sandboxes of this template ready from the beginning; may be repeated.",
+)
+@click.option(
     "--idle-timeout",
     metavar="SECONDS",
     help="For sandboxes whose client does not say.  [default: 300]",
@@ -87,7 +106,13 @@ if TYPE_CHECKING:
     help="The longest that an execution may take.  [default: 3600]",
 )
 @click.pass_obj
-def command(invocation: Invocation, /, images: tuple[str, ...], **options: object) -> None:
+def command(
+    invocation: Invocation,
+    /,
+    images: tuple[str, ...],
+    templates: tuple[str, ...],
+    **options: object,
+) -> None:
     """Start the server: pages for people, JSON for programs.
 
     It prints its address and its token, which is HOLDFAST_TOKEN when that is set and a new one
@@ -121,6 +146,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
         )
     set_up(str(settings["log_format"]))
     token = _token(settings["token"]) if settings["auth"] == "token" else None
+    tenants = _tenants(settings)
     with invocation.store(create=True) as store:
         listener = bind(place, int(str(settings["port"])))
         url = address(listener)
@@ -133,7 +159,7 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
             _no_sessions(str(settings["sessions"]), is_loopback(place)),
             idle_seconds=float(str(settings["session_idle_timeout"])),
         )
-        kept = _kept(settings, images, url)
+        kept = _kept(settings, images, templates, url)
         with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
             app = create_app(
                 store,
@@ -142,9 +168,23 @@ def command(invocation: Invocation, /, images: tuple[str, ...], **options: objec
                 sessions=sessions,
                 site=Site.find(),
                 drills=Drills(store, _schedule(settings)),
+                tenants=tenants,
             )
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
     invocation.tell("stopped")
+
+
+def _tenants(settings: Mapping[str, object]) -> dict[str, Tenant]:
+    """Those who have tokens of their own."""
+    from holdfast.model.errors import UsageError
+    from holdfast.server.tenants import read
+
+    if settings["tokens"] is None:
+        return {}
+    if settings["auth"] == "none":
+        raise UsageError("--tokens means nothing with --auth none", hint="leave one of them away")
+    quota = settings["quota"]
+    return read(Path(str(settings["tokens"])), quota if isinstance(quota, int) else None)
 
 
 def _no_sessions(wanted: str, loopback: bool) -> str | None:
@@ -167,7 +207,9 @@ def _schedule(settings: Mapping[str, object]) -> Schedule:
     )
 
 
-def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> Settings:
+def _kept(
+    settings: Mapping[str, object], images: tuple[str, ...], templates: tuple[str, ...], url: str
+) -> Settings:
     """How sandboxes are kept, as far as that was said."""
     from holdfast.sandbox.contract import Limits
     from holdfast.sandbox.settings import Settings
@@ -178,6 +220,9 @@ def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> 
     return Settings(
         most=int(number("max_sandboxes")),
         warm=int(number("pool")),
+        starting=int(number("max_starting")),
+        waiting=int(number("max_waiting")),
+        wait_seconds=number("max_wait"),
         idle_timeout=number("idle_timeout"),
         limits=Limits(
             memory_bytes=int(number("sandbox_memory")),
@@ -187,6 +232,7 @@ def _kept(settings: Mapping[str, object], images: tuple[str, ...], url: str) -> 
             seconds=number("sandbox_seconds"),
         ),
         images=_images(images),
+        templates=templates,
         url=str(settings["advertise"] or url),
     )
 

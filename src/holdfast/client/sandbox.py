@@ -60,6 +60,7 @@ class Sandbox:
         image: str | None = None,
         engine: str | None = None,
         name: str | None = None,
+        template: str | None = None,
         on_status: Callable[[str, str], None] | None = None,
     ) -> Self:
         """A new sandbox. Raises HoldfastError of the kind that the server gave."""
@@ -74,6 +75,7 @@ class Sandbox:
             "image": image,
             "engine": engine,
             "name": name,
+            "template": template,
         }
         sandbox = cls(url, token, on_status)
         sandbox._talk.reconnects = enable_auto_reconnect
@@ -189,6 +191,12 @@ class Sandbox:
         """Keep its files under a name, for `create(filesystem_snapshot_name=...)`."""
         request = {"action": "snapshot_filesystem", "name": name}
         await self._talk.do(request, Status.FILESYSTEM_SNAPSHOT_CREATED)
+
+    async def save_template(self, name: str) -> str:
+        """Keep it, with what runs in it, for `create(template=...)`; the checkpoint's id. Nothing
+        may be executing, but a session keeps its imports, and programs that stay behind run on."""
+        told = await self._talk.ask({"action": "save_template", "name": name})
+        return str(told["checkpoint"])
 
     async def fork(self, count: int = 1) -> list[Self]:
         """Isolated live copies, attached."""

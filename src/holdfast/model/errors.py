@@ -5,6 +5,7 @@
     ├── NotFound             not_found     3   no such subject, checkpoint, part or file
     ├── Conflict             conflict      4   somebody else was first: look, then retry
     │   ├── Owned            conflict      4   somebody runs the subject: ask its owner
+    │   ├── Busy             busy          4   a limit is reached: try again later
     │   └── LeaseLost        lease_lost    4   the right to advance a subject is gone
     ├── Unsupported          unsupported   5   this machine, engine or version cannot
     ├── Corrupt              corrupt       6   bytes are not what was written
@@ -79,6 +80,13 @@ class Owned(Conflict):
         self.subject = subject
         self.owner = owner
         self.url = url
+
+
+class Busy(Conflict):
+    """A limit is reached: nothing is wrong with the request, and it may be made again later."""
+
+    kind = "busy"
+    http_status = 429
 
 
 class LeaseLost(Conflict):

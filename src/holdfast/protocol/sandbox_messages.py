@@ -74,6 +74,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str | None = None
     limits: Limits | None = None
     network: bool = False
+    template: str | None = None
 
 
 class CheckpointRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,6 +91,14 @@ class SnapshotRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Keep the files under a name, for new sandboxes."""
 
     action: Literal["snapshot_filesystem"]
+    name: str
+    request_id: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class SaveTemplateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Keep the sandbox, with what runs in it, under a name, for new sandboxes."""
+
+    action: Literal["save_template"]
     name: str
     request_id: Annotated[str, Meta(max_length=200)] | None = None
 
@@ -283,6 +292,15 @@ class SnapshotEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The files are kept under this name."""
 
     event: Literal["snapshot"]
+    name: str
+    checkpoint: str
+    request_id: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class TemplateEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """New sandboxes can be made from this template."""
+
+    event: Literal["template"]
     name: str
     checkpoint: str
     request_id: Annotated[str, Meta(max_length=200)] | None = None

@@ -19,6 +19,7 @@ from holdfast.protocol.sandbox_messages import (
     ReconnectRequest,
     ResizeRequest,
     RollbackRequest,
+    SaveTemplateRequest,
     SnapshotRequest,
     StdinEvent,
 )
@@ -29,6 +30,7 @@ LANGUAGES = ("python", "bash")
 Request = (
     CheckpointRequest
     | SnapshotRequest
+    | SaveTemplateRequest
     | KillProcessRequest
     | KillSandboxRequest
     | ReconnectRequest
@@ -43,6 +45,7 @@ Request = (
 ACTIONS: dict[str, type[Request]] = {
     "checkpoint": CheckpointRequest,
     "snapshot_filesystem": SnapshotRequest,
+    "save_template": SaveTemplateRequest,
     "kill_process": KillProcessRequest,
     "kill_sandbox": KillSandboxRequest,
     "reconnect": ReconnectRequest,

@@ -18,6 +18,7 @@ from holdfast.model.errors import (
 from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import handing, keeping, owning, watching
+from holdfast.sandbox.admission import OWNER, Admission, Gate, Tenant
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.chores import Chores
@@ -31,6 +32,7 @@ from holdfast.sandbox.making import Maker
 from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.reviving import Reviver
 from holdfast.sandbox.settings import Settings
+from holdfast.sandbox.templates import Templates
 from holdfast.store import Store
 from holdfast.store.leases import Lease
 
@@ -54,7 +56,10 @@ class Fleet:
         self._reviver = Reviver(
             store, self._workshop, self._catalogue, settings.limits, folder, self._chores
         )
-        self._maker = Maker(store, self._workshop, self._catalogue, settings)
+        self.templates = Templates(
+            self.freezer, self._workshop, self._catalogue, settings, folder, self._chores
+        )
+        self._maker = Maker(store, self._workshop, self._catalogue, settings, self.templates)
         # How often since the server began, for whoever watches it.
         self.counters = dict.fromkeys(
             ("created", "restored", "forked", "handed_over", "ended", "broken"), 0
@@ -62,8 +67,10 @@ class Fleet:
         self.exits = Exits(
             self.live, self.freezer, self._reviver.recent, self._chores, self.counters
         )
+        gate = Gate(settings.starting, settings.waiting, settings.wait_seconds)
+        held = self.live.values()
+        self.admission = Admission(settings.most, lambda: (each.tenant for each in held), gate)
         self._restoring: set[str] = set()
-        self._making = 0
         self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -76,6 +83,7 @@ class Fleet:
         """Stand ready."""
         self._chores.begin(asyncio.to_thread(self._warm))
         self._maker.pool.fill()
+        self._chores.begin(self.templates.begin())
         watches = (
             watching.idle(self.live, lambda each: self._chores.begin(self.exits.idle(each))),
             watching.wanted(self.live, self.store, self._wanted),
@@ -96,24 +104,26 @@ class Fleet:
     # -- making
 
     async def create(
-        self, request: CreateRequest, tell: Tell | None = None
+        self, request: CreateRequest, tell: Tell | None = None, tenant: Tenant = OWNER
     ) -> tuple[LiveSandbox, str]:
-        """A new sandbox and its token. Raises HoldfastError."""
-        self._check_room(1)
+        """A new sandbox and its token. Raises HoldfastError; Busy at a limit."""
+        self._check_going()
         self._maker.check(request)
-        self._making += 1
         identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
-        try:
-            lease = await self._own(identity, request, tell)
-            try:
-                with span("sandbox.make", sandbox=identity, engine=self.engine.name):
-                    body = await self._maker.body(request)
-            except BaseException:
-                await owning.release(lease)
-                raise
-        finally:
-            self._making -= 1
-        sandbox = LiveSandbox(identity, keeping.token_hash(token), request, body, body.build.limits)
+        with self.admission.room(tenant):
+            async with self.admission.gate.turn(tenant.name):
+                lease = await self._own(identity, request, tell)
+                try:
+                    with span("sandbox.make", sandbox=identity, engine=self.engine.name):
+                        made = await self._maker.make(request)
+                except BaseException:
+                    await owning.release(lease)
+                    raise
+        limits = made.body.build.limits
+        sandbox = LiveSandbox(
+            identity, keeping.token_hash(token), made.request, made.body, limits, made.epoch, tenant
+        )
+        sandbox.session = made.session
         sandbox.lease = lease
         self._enlist(sandbox)
         self.counters["created"] += 1
@@ -136,13 +146,9 @@ class Fleet:
             log.warning("sandbox %s is no longer ours: %s", identity, error)
             self._chores.begin(self.exits.disowned(sandbox))
 
-    def _check_room(self, more: int) -> None:
+    def _check_going(self) -> None:
         if self._stopping:
             raise Conflict("the server is stopping")
-        if len(self.live) + len(self._restoring) + self._making + more > self.settings.most:
-            raise Conflict(
-                f"there are {self.settings.most} sandboxes already", hint="end one, then try again"
-            )
 
     def _enlist(self, sandbox: LiveSandbox) -> None:
         self.live[sandbox.identity] = sandbox
@@ -203,32 +209,39 @@ class Fleet:
             raise NotFound(f"there is no sandbox {identity}")
         return keeping.read(self.store, head)
 
-    def check(self, kept: Kept) -> None:
+    def check(self, kept: Kept, tenant: Tenant = OWNER) -> None:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
-        self._check_room(1)
+        self._check_going()
+        self.admission.check(tenant)
         kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
 
-    async def restore(self, identity: str, kept: Kept, tell: Tell | None = None) -> LiveSandbox:
+    async def restore(
+        self, identity: str, kept: Kept, tell: Tell | None = None, tenant: Tenant = OWNER
+    ) -> LiveSandbox:
         """Bring a sandbox back under its own id. Raises HoldfastError; the checkpoint stays."""
         with span("sandbox.restore", sandbox=identity):
-            return await self._restore(identity, kept, tell)
+            return await self._restore(identity, kept, tell, tenant)
 
-    async def _restore(self, identity: str, kept: Kept, tell: Tell | None) -> LiveSandbox:
+    async def _restore(
+        self, identity: str, kept: Kept, tell: Tell | None, tenant: Tenant
+    ) -> LiveSandbox:
         if identity in self._restoring or identity in self.live:
             raise Conflict("another client is restoring this sandbox")
         self._restoring.add(identity)
         wait = handing.PATIENCE_SECONDS if kept.request.enable_sandbox_handoff else 0.0
         try:
-            lease = await self._own(identity, kept.request, tell, wait)
-            try:
-                # Whoever had it until now may have frozen it once more.
-                kept = await asyncio.to_thread(self._kept, identity)
-                kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
-                sandbox = await self._reviver.revive(identity, kept.token, kept)
-            except BaseException:
-                await owning.release(lease)
-                raise
-            sandbox.lease = lease
+            with self.admission.room(tenant):
+                lease = await self._own(identity, kept.request, tell, wait)
+                try:
+                    # Whoever had it until now may have frozen it once more.
+                    kept = await asyncio.to_thread(self._kept, identity)
+                    kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
+                    async with self.admission.gate.turn(tenant.name):
+                        sandbox = await self._reviver.revive(identity, kept.token, kept)
+                except BaseException:
+                    await owning.release(lease)
+                    raise
+            sandbox.lease, sandbox.tenant = lease, tenant
             self._enlist(sandbox)
             self.counters["restored"] += 1
             return sandbox
@@ -240,7 +253,16 @@ class Fleet:
     async def fork(self, sandbox: LiveSandbox, count: int) -> list[tuple[LiveSandbox, str]]:
         """Live copies, each with an id and a token of its own; all of them or none."""
         self.engine.capabilities.need("fork", self.engine.name)
-        self._check_room(count)
+        self._check_going()
+        with self.admission.room(sandbox.tenant, count):
+            made = await self._fork(sandbox, count)
+        for copy, _ in made:
+            copy.tenant = sandbox.tenant
+            self._enlist(copy)
+            self.counters["forked"] += 1
+        return made
+
+    async def _fork(self, sandbox: LiveSandbox, count: int) -> list[tuple[LiveSandbox, str]]:
         async with sandbox.work:
             self.freezer.check(sandbox, self.engine.capabilities.during_execution)
             await sandbox.keep_session()
@@ -258,8 +280,6 @@ class Fleet:
                 raise
             for copy, _ in made:
                 copy.lease = await self._own(copy.identity, copy.request)
-                self._enlist(copy)
-                self.counters["forked"] += 1
             return made
         finally:
             await asyncio.to_thread(frozen.discard)
@@ -319,7 +339,7 @@ class Fleet:
         for body in await self._maker.pool.close():
             await body.end()
             self._chores.begin(body.clear())
-
+        await self.templates.close()
         told = await asyncio.gather(*(self.exits.stop(each) for each in list(self.live.values())))
         await self._workshop.close()
         await self._chores.finish(STOP_SECONDS)

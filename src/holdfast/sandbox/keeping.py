@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SNAPSHOTS = "snapshots/"  # names of files that were kept without the rest
 KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
+TEMPLATES = "templates/"  # before the name, in the subject of a template
 CONFIG, ENVIRONMENT, FILES, MEMORY = "config", "environment", "files/upper", "memory/"
 
 
@@ -35,6 +37,10 @@ def subject_of(sandbox_id: str) -> Subject:
 
 def snapshot_subject(name: str) -> Subject:
     return Subject("sandbox", SNAPSHOTS + name)
+
+
+def template_subject(name: str) -> Subject:
+    return Subject("sandbox", f"{TEMPLATES}{name}")
 
 
 def check_name(name: str) -> None:
@@ -199,6 +205,12 @@ def fetch_files(store: Store, checkpoint: str, into: Path) -> None:
     """Lay out the files of a checkpoint in an empty upper."""
     with store.open(checkpoint, FILES) as stream:
         upper.unpack(stream, into)
+
+
+def copy_files(store: Store, checkpoint: str, into: Path) -> None:
+    """The packed layer of a checkpoint, as a file of this machine."""
+    with store.open(checkpoint, FILES) as stream, open(into, "xb") as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
 
 
 def unpack_files(files: Path, into: Path) -> None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError, NotFound
+from holdfast.model.errors import Busy, CaptureFailed, Conflict, HoldfastError, NotFound
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import (
     CreateRequest,
     ExecuteRequest,
 )
 from holdfast.sandbox import languages, upper
+from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.execution import Execution
@@ -72,8 +73,10 @@ class LiveSandbox:
         body: Body,
         limits: Limits,
         epoch: int = 0,
+        tenant: Tenant = OWNER,
     ) -> None:
         self.identity = identity
+        self.tenant = tenant  # in whose quota it counts
         self.token = token  # its hash
         self.request = request
         self.body = body
@@ -122,7 +125,7 @@ class LiveSandbox:
         elif request.process_id in self.beside:
             raise Conflict(f"there is a process {request.process_id!r} already")
         elif len(self.beside) >= MOST_BESIDE:
-            raise Conflict(f"more than {MOST_BESIDE} processes at once")
+            raise Busy(f"more than {MOST_BESIDE} processes at once", hint="wait for one of them")
         planned = languages.plan(request, self.body.build.root, self.limits, secrets.token_hex(8))
         if planned.script is not None:
             await self.files.write(*planned.script)

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
-from holdfast.model.errors import Unsupported
+import msgspec
+
+from holdfast.model.errors import BadInput, Unsupported
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.settings import Settings
+from holdfast.sandbox.templates import Templates
 from holdfast.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A body, and what a sandbox in it begins with."""
+
+    body: Body
+    request: CreateRequest
+    epoch: int = 0
+    session: bool = False
 
 
 class Maker:
     """Makes what a client asks for, within what the server allows."""
 
     def __init__(
-        self, store: Store, workshop: Workshop, catalogue: Catalogue, settings: Settings
+        self,
+        store: Store,
+        workshop: Workshop,
+        catalogue: Catalogue,
+        settings: Settings,
+        templates: Templates,
     ) -> None:
         self._store = store
         self._workshop = workshop
         self._catalogue = catalogue
         self._settings = settings
+        self._templates = templates
         self.pool = Pool(self._plain, settings.warm)
 
     def check(self, request: CreateRequest) -> None:
@@ -36,12 +56,23 @@ class Maker:
         if request.network:
             engine.capabilities.need("network", engine.name)
         self._catalogue.find(request.image)
-        for name in (request.name, request.filesystem_snapshot_name):
+        for name in (request.name, request.filesystem_snapshot_name, request.template):
             if name is not None:
                 keeping.check_name(name)
+        if request.template is not None and request.filesystem_snapshot_name is not None:
+            raise BadInput("a template has files of its own", hint="leave the snapshot away")
 
-    async def body(self, request: CreateRequest) -> Body:
+    async def make(self, request: CreateRequest) -> Made:
         """Raises HoldfastError and leaves nothing."""
+        if request.template is None:
+            return Made(await self._body(request), request)
+        body, kept = await self._templates.body(request)
+        settled = msgspec.structs.replace(
+            request, image=kept.request.image, network=kept.request.network
+        )
+        return Made(body, settled, kept.epoch, kept.session)
+
+    async def _body(self, request: CreateRequest) -> Body:
         plain = (
             request.limits is None
             and request.filesystem_snapshot_name is None

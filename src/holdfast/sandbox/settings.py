@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.sandbox.contract import Limits
 
 MOST, WARM = 64, 1
+STARTING, WAITING, WAIT_SECONDS = 4, 16, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +17,12 @@ class Settings:
 
     most: int = MOST
     warm: int = WARM
+    starting: int = STARTING  # being made at once
+    waiting: int = WAITING  # in line for that, of one token
+    wait_seconds: float = WAIT_SECONDS
     idle_timeout: float = 300.0  # for a client that does not say
     checkpoints: bool = True
     limits: Limits = field(default_factory=Limits)
     images: tuple[tuple[str, Path], ...] = ()
+    templates: tuple[str, ...] = ()  # of which bodies stand ready from the beginning
     url: str | None = None  # where others reach this server

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -25,6 +25,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import (
     BadInput,
+    Busy,
     Corrupt,
     Denied,
     HoldfastError,
@@ -52,12 +53,14 @@ from holdfast.server.sandbox_verbs import SANDBOX_OPERATIONS
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.sessions import Sessions
 from holdfast.server.site import routes as site_routes
+from holdfast.server.templates import TemplateRoutes
 from holdfast.server.verbs import VERBS
 from holdfast.server.watching import FAR_SECONDS, NEAR_SECONDS, Watcher
 from holdfast.view.lineage import Lineage, trace
 from holdfast.view.reports import read_report
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.admission import Tenant
     from holdfast.sandbox.fleet import Fleet
     from holdfast.store import Store
 
@@ -78,10 +81,11 @@ def create_app(
     sessions: Sessions | None = None,
     site: Site | None = None,
     drills: Drills | None = None,
+    tenants: Mapping[str, Tenant] | None = None,
 ) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
     the caller sees to it that it listens nowhere else."""
-    credentials = Pass(token) if token is not None else None
+    credentials = Pass(token, tenants) if token is not None else None
     boxes = sandboxes or Sandboxes(None)
     proving = drills or Drills(store)
     routes = _Routes(store, credentials, boxes.fleet, proving, has_site=site is not None)
@@ -109,6 +113,7 @@ def create_app(
             Route("/v1/sandboxes", boxes.listed),
             *(each.route(boxes.fleet) for each in SANDBOX_OPERATIONS),
             WebSocketRoute("/v1/sandboxes/{id}/hold", Holding(boxes.fleet).hold),
+            *TemplateRoutes(boxes.fleet, boxes.why_not, routes.ask).routes(),
             *Consoles(hosted).routes(),
             *Bundles(store, boxes.fleet, hosted).routes(),
             *proving.routes(),
@@ -357,7 +362,9 @@ async def _body(request: Request) -> bytes:
 async def _told(request: Request, error: Exception) -> Response:
     if not isinstance(error, HoldfastError):
         raise error
-    return failed(error, request.scope)
+    # Whoever is refused for now may as well know that it is not for long.
+    headers = {"Retry-After": "1"} if isinstance(error, Busy) else None
+    return failed(error, request.scope, headers=headers)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

@@ -29,10 +29,12 @@ from holdfast.protocol.sandbox_messages import (
     RollbackRequest,
     SandboxIdEvent,
     SandboxPass,
+    SaveTemplateRequest,
     SnapshotEvent,
     SnapshotRequest,
     StartedEvent,
     StdinEvent,
+    TemplateEvent,
 )
 from holdfast.protocol.sandbox_requests import Refusal, Request, parse_request
 from holdfast.sandbox.execution import Execution
@@ -191,6 +193,16 @@ class Connection:
                 await self._checkpoint(sandbox, request)
             case SnapshotRequest():
                 await self._snapshot(sandbox, request)
+            case SaveTemplateRequest():
+                made = await self._fleet.templates.save(sandbox, request.name)
+                await self.say(
+                    TemplateEvent(
+                        event="template",
+                        name=request.name,
+                        checkpoint=made.id,
+                        request_id=request.request_id,
+                    )
+                )
             case ReconnectRequest():
                 await self._reconnect(sandbox, request)
             case ResizeRequest():

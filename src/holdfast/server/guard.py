@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 
@@ -12,8 +13,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.model.errors import Denied
+from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.handing import is_sealed
 from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
+from holdfast.server.tenants import TENANT, digest, may_enter
 
 COOKIE = "holdfast"
 # A browser cannot send headers with a WebSocket, but it can offer subprotocols.
@@ -34,33 +37,48 @@ def is_loopback(host: str) -> bool:
 
 
 class Pass:
-    """What lets one in: the token itself, or a cookie derived from it (never the token)."""
+    """What lets one in: the token itself, or a cookie derived from it (never the token); and the
+    tokens of tenants, by their digest."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, tenants: Mapping[str, Tenant] | None = None) -> None:
         self._token = token.encode()
+        self._tenants = dict(tenants or {})
         self.cookie = hmac.new(self._token, b"holdfast login cookie", hashlib.sha256).hexdigest()
 
     def is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
 
     def is_bearer(self, headers: Headers) -> bool:
-        """Whether the bearer is this token, and so none of a sandbox."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self.is_token(given.strip())
+        """Whether the bearer is a token of ours, and so none of a sandbox."""
+        return any(self._holder(given) is not None for given in _bearers(headers))
 
-    def admits(self, headers: Headers) -> bool:
-        if self.is_bearer(headers):
-            return True
-        for protocol in _listed(headers.get("sec-websocket-protocol", "")):
-            if protocol.startswith(TOKEN_PROTOCOL) and self.is_token(
-                protocol.removeprefix(TOKEN_PROTOCOL)
-            ):
-                return True
+    def admits(self, headers: Headers) -> Tenant | None:
+        """Who it is that comes with these headers, if it is anybody."""
+        for given in (*_bearers(headers), *_protocols(headers)):
+            if (who := self._holder(given)) is not None:
+                return who
         try:
             held = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
-            return False
-        return held is not None and hmac.compare_digest(held.value.encode(), self.cookie.encode())
+            return None
+        known = held is not None and hmac.compare_digest(held.value.encode(), self.cookie.encode())
+        return OWNER if known else None
+
+
+    def _holder(self, given: str) -> Tenant | None:
+        return OWNER if self.is_token(given) else self._tenants.get(digest(given))
+
+
+def _bearers(headers: Headers) -> list[str]:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return [given.strip()] if scheme.lower() == "bearer" else []
+
+
+def _protocols(headers: Headers) -> list[str]:
+    offered = _listed(headers.get("sec-websocket-protocol", ""))
+    return [
+        each.removeprefix(TOKEN_PROTOCOL) for each in offered if each.startswith(TOKEN_PROTOCOL)
+    ]
 
 
 class Guard:
@@ -74,7 +92,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             headers = Headers(scope=scope)
-            scope[SIGNED_IN] = self._pass is not None and self._pass.admits(headers)
+            who = self._pass.admits(headers) if self._pass is not None else None
+            scope[SIGNED_IN] = who is OWNER
+            scope[TENANT] = who
             scope[BY_BEARER] = self._pass is not None and self._pass.is_bearer(headers)
         if scope["type"] == "websocket" and not same_origin(Headers(scope=scope)):
             await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
@@ -82,10 +102,13 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "token needed"})
-        elif self._pass is not None and self._login and wants_page(scope):
+        elif self._login and self._wants_login(scope):
             await to_login(scope)(scope, receive, send)
         else:
             await self._refusal(scope)(scope, receive, send)
+
+    def _wants_login(self, scope: Scope) -> bool:
+        return self._pass is not None and scope[TENANT] is None and wants_page(scope)
 
     def _may_enter(self, scope: Scope) -> bool:
         if self._pass is None:
@@ -94,7 +117,9 @@ class Guard:
             return is_loopback(host_of(Headers(scope=scope).get("host", "")))
         if scope["type"] == "http" and is_sealed(scope["path"], _authorization(scope)):
             return True  # from a server of the same store; the route looks at the seal
-        return scope["path"] in OPEN or bool(scope[SIGNED_IN])
+        if scope["path"] in OPEN or scope[SIGNED_IN]:
+            return True
+        return scope[TENANT] is not None and may_enter(scope["path"])
 
     def _refusal(self, scope: Scope) -> ASGIApp:
         if self._pass is None:
@@ -102,6 +127,9 @@ class Guard:
                 "this server answers to loopback names only",
                 hint="use 127.0.0.1 or localhost, or start it with --auth token",
             )
+            return failed(error, scope)
+        if scope[TENANT] is not None:
+            error = Denied("this token leads to sandboxes only", hint="use the server's own token")
             return failed(error, scope)
         error = Denied(
             "the server's token is missing or wrong",

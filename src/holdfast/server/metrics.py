@@ -43,6 +43,9 @@ def _lines(subjects: list[SubjectSummary], fleet: Fleet | None, drills: Drills) 
     attached = sum(each.client is not None for each in live)
     yield from _metric("sandboxes_attached", "gauge", "Of these, with a client.", {"": attached})
     yield from _metric("sandboxes_ready", "gauge", "Standing ready to be used.", {"": fleet.ready})
+    waiting, refused = fleet.admission.gate.waiting, fleet.admission.refused
+    yield from _metric("sandboxes_waiting", "gauge", "In line to be made.", {"": waiting})
+    yield from _metric("sandboxes_refused_total", "counter", "Over a limit.", {"": refused})
     for name, value in sorted(fleet.counters.items()):
         yield from _metric(f"sandbox_{name}_total", "counter", f"Sandboxes: {name}.", {"": value})
 

@@ -11,7 +11,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
-from holdfast.server import schemas
+from holdfast.server import schemas, templates
 from holdfast.server.archives import MEDIA_TYPE
 from holdfast.server.bundles import BundleOperation
 from holdfast.server.operations import Operation
@@ -168,6 +168,9 @@ SCHEMAS: dict[str, Schema] = {
         ),
     ),
     "Gone": _object(id=_TEXT),
+    "Template": _object(name=_TEXT, ready=_COUNT, checkpoint=_ref("Checkpoint")),
+    "OneTemplate": _object(template=_ref("Template")),
+    "Templates": _object(templates=_list(_ref("Template"))),
     "Example": _object(subjects=_list(_TEXT)),
     **schemas.MORE,
 }
@@ -285,6 +288,17 @@ _OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None],
         SCHEMAS["Archive"],
     ),
     ("listSandboxes", "get", "/v1/sandboxes", "Sandboxes that run here", "Sandboxes", {}, None),
+    ("listTemplates", "get", templates.PATH, "Templates of sandboxes", "Templates", {}, None),
+    (
+        "makeTemplate",
+        "post",
+        templates.PATH,
+        "Run code in a new sandbox and keep that as a template",
+        "OneTemplate",
+        {},
+        msgspec.json.schema_components([templates.NewTemplate])[1]["NewTemplate"],
+    ),
+    ("deleteTemplate", "delete", templates.ONE, "Forget a template", "Gone", {}, None),
     (
         "makeExample",
         "post",

@@ -55,6 +55,12 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     name: Text
 
 
+class Template(Struct, frozen=True, forbid_unknown_fields=True):
+    """The name to keep a sandbox under, as it runs."""
+
+    name: Text
+
+
 class FileWork(Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to do to a sandbox's files, as its user."""
 
@@ -124,6 +130,12 @@ async def _rollback(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
 async def _snapshot(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
     assert isinstance(body, Snapshot)
     made = await fleet.freezer.snapshot(sandbox, body.name)
+    return {"checkpoint": shapes.checkpoint(made)}
+
+
+async def _template(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
+    assert isinstance(body, Template)
+    made = await fleet.templates.save(sandbox, body.name)
     return {"checkpoint": shapes.checkpoint(made)}
 
 
@@ -205,6 +217,14 @@ SANDBOX_OPERATIONS = (
         answer="OneCheckpoint",
         act=_snapshot,
         body=Snapshot,
+    ),
+    SandboxOperation(
+        name="templateSandbox",
+        path=f"{ONE}/template",
+        summary="Keep a sandbox at rest, with what stays behind in it, as a template",
+        answer="OneCheckpoint",
+        act=_template,
+        body=Template,
     ),
     SandboxOperation(
         name="sandboxFiles",

@@ -23,6 +23,7 @@ from holdfast.protocol.sandbox_flow import Fact, encode
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, SandboxIdEvent
 from holdfast.protocol.sandbox_requests import LANGUAGES, MAX_FRAME, parse_create
 from holdfast.sandbox import owning
+from holdfast.sandbox.admission import Tenant
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
@@ -31,6 +32,7 @@ from holdfast.server.connection import Connection
 from holdfast.server.guard import BY_BEARER, SANDBOX_PROTOCOL, offered
 from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
+from holdfast.server.tenants import tenant_of
 
 PROTOCOL = "holdfast.v1"
 FIRST_FRAME_SECONDS = 30.0
@@ -41,7 +43,7 @@ class Sandboxes:
 
     def __init__(self, fleet: Fleet | None, why_not: HoldfastError | None = None) -> None:
         self.fleet = fleet
-        self._why_not = why_not or Unsupported("this server has no engine for sandboxes")
+        self.why_not = why_not or Unsupported("this server has no engine for sandboxes")
 
     async def create(self, socket: WebSocket) -> None:
         await accept(socket)
@@ -53,9 +55,11 @@ class Sandboxes:
             await connection.tell(Fact.CREATE_BEGUN)
             try:
                 if self.fleet is None:
-                    raise self._why_not
+                    raise self.why_not
                 asked = parse_create(frame, self.fleet.settings.idle_timeout)
-                sandbox, token = await self.fleet.create(asked, connection.tell)
+                sandbox, token = await self.fleet.create(
+                    asked, connection.tell, tenant_of(socket.scope)
+                )
             except HoldfastError as error:
                 await connection.tell(Fact.CREATE_FAILED, str(error), error=error)
                 return
@@ -76,15 +80,16 @@ class Sandboxes:
         await accept(socket)
         connection = Connection(socket, self._any_fleet())
         try:
-            if await self._open(connection, socket.path_params["id"], token):
+            if await self._open(connection, socket, token):
                 await connection.serve()
         finally:
             connection.let_go()
 
-    async def _open(self, connection: Connection, identity: str, token: str) -> bool:
+    async def _open(self, connection: Connection, socket: WebSocket, token: str) -> bool:
         """Go back to a sandbox; whether that was possible."""
+        identity, tenant = socket.path_params["id"], tenant_of(socket.scope)
         if self.fleet is None:
-            await connection.tell(Fact.NOT_FOUND, str(self._why_not))
+            await connection.tell(Fact.NOT_FOUND, str(self.why_not))
             return False
         found: LiveSandbox | Kept
         try:
@@ -106,15 +111,17 @@ class Sandboxes:
             await connection.tell(Fact.ATTACHED)
             connection.expect_reconnect(found)
             return True
-        return await self._restore(self.fleet, connection, identity, found)
+        return await self._restore(self.fleet, connection, identity, found, tenant)
 
     async def _restore(
-        self, fleet: Fleet, connection: Connection, identity: str, kept: Kept
+        self, fleet: Fleet, connection: Connection, identity: str, kept: Kept, tenant: Tenant
     ) -> bool:
         try:
-            fleet.check(kept)  # before RESTORING is said: some clients hang on an error after it
+            fleet.check(
+                kept, tenant
+            )  # before RESTORING is said: some clients hang on an error after it
             await connection.tell(Fact.RESTORE_BEGUN)
-            sandbox = await fleet.restore(identity, kept, connection.tell)
+            sandbox = await fleet.restore(identity, kept, connection.tell, tenant)
         except Owned:
             await connection.tell(Fact.IN_USE)  # another server was faster
             return False
@@ -157,9 +164,9 @@ class Sandboxes:
             )
         code = await body_text(request)
         if self.fleet is None:
-            raise self._why_not
+            raise self.why_not
         fleet = self.fleet
-        sandbox, _ = await fleet.create(CreateRequest())
+        sandbox, _ = await fleet.create(CreateRequest(), tenant=tenant_of(request.scope))
         try:
             asked = ExecuteRequest(language=language, code=code, stdin=False)
             execution = await sandbox.execute(asked)

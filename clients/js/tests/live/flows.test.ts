@@ -102,6 +102,10 @@ describe("a real server", () => {
     await again.snapshotFilesystem("js-base");
     const based = await create({ filesystemSnapshotName: "js-base" });
     expect(await output(based, "cat /root/kept")).toBe("kept\n");
+    expect(await based.saveTemplate("js-template")).not.toBe("");
+    const templated = await create({ template: "js-template" });
+    expect(await output(templated, "cat /root/kept")).toBe("kept\n");
+    await expect(create({ template: "js-none" })).rejects.toThrow(NotFound);
   });
 
   it("refuses a checkpoint in the middle of an execution, which goes on", async () => {

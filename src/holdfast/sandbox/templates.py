@@ -1,0 +1,249 @@
+"""Templates: sandboxes kept with what runs in them, from which new ones begin where those stood.
+
+A template is a checkpoint of `sandbox/templates/<name>`. The server that is asked for one lays a
+copy of it on its own disk and, from then on, has bodies of it ready, as it has plain ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+from collections import OrderedDict
+from functools import partial
+from pathlib import Path
+
+from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.errors import BadInput, Conflict, HoldfastError, NotFound
+from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest
+from holdfast.sandbox import keeping, languages
+from holdfast.sandbox.body import Body, Workshop
+from holdfast.sandbox.catalogue import Catalogue
+from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.freezing import Freezer
+from holdfast.sandbox.keeping import Kept
+from holdfast.sandbox.live import Frozen, LiveSandbox
+from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.settings import Settings
+
+log = logging.getLogger("holdfast.sandbox")
+MOST = 8  # templates of which bodies stand ready; the one not asked for the longest goes first
+
+
+class Stock:
+    """One template as this server has it: a copy on its disk, and bodies that stand ready."""
+
+    def __init__(self, kept: Kept, place: Path) -> None:
+        self.kept = kept
+        self.files = place / "files.tar"
+        self.image = place / "image"
+        self.place = place
+        self.pool: Pool
+        self.making = 0
+
+
+class Templates:
+    """The templates of one store, as far as this server has been asked for them."""
+
+    def __init__(
+        self,
+        freezer: Freezer,
+        workshop: Workshop,
+        catalogue: Catalogue,
+        settings: Settings,
+        folder: Path,
+        chores: Chores,
+    ) -> None:
+        self._freezer = freezer
+        self._store = freezer.store
+        self._workshop = workshop
+        self._catalogue = catalogue
+        self._settings = settings
+        self._folder = folder / "templates"
+        self._chores = chores
+        self._stocks: OrderedDict[str, Stock] = OrderedDict()
+        self._stocking = asyncio.Lock()
+
+    def ready(self, name: str) -> int:
+        """Bodies of a template that stand ready."""
+        stock = self._stocks.get(name)
+        return 0 if stock is None else len(stock.pool)
+
+    async def begin(self) -> None:
+        """Stand ready with the templates that whoever started the server named."""
+        for name in self._settings.templates:
+            try:
+                (await self._stock(name)).pool.fill()
+            except HoldfastError as error:
+                log.warning("the template %s cannot be kept ready: %s", name, error)
+
+    # -- keeping
+
+    async def save(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
+        """Keep a sandbox that goes on as a template. Raises HoldfastError."""
+        keeping.check_name(name)
+        engine = self._workshop.engine
+        engine.capabilities.need("snapshot", engine.name)
+        async with sandbox.work:
+            if sandbox.executing:
+                raise Conflict(
+                    "an execution is running", hint="a template is taken of a sandbox at rest"
+                )
+            await sandbox.keep_session()
+            frozen, _ = await self._freezer.moment(sandbox)
+        request = CreateRequest(image=sandbox.request.image, network=sandbox.request.network)
+        config = keeping.config_of(request, "", frozen.epoch, [], sandbox.session)
+        root = sandbox.body.build.root
+        try:
+            made = await asyncio.to_thread(
+                keeping.save,
+                self._store,
+                keeping.template_subject(name),
+                reason=f"template of {sandbox.identity}",
+                config=config,
+                environment={**engine.environment(), "root": root.digest},
+                files=frozen.files,
+                image=frozen.image,
+            )
+            await self._shelve(name, made, frozen)
+            return made
+        finally:
+            await asyncio.to_thread(frozen.discard)
+
+    async def _shelve(self, name: str, made: Checkpoint, frozen: Frozen) -> None:
+        """What was just frozen need not be fetched."""
+        kept = await asyncio.to_thread(keeping.read, self._store, made)
+        place = self._folder / made.id
+
+        def move() -> None:
+            place.mkdir(parents=True)
+            frozen.files.rename(place / "files.tar")
+            if frozen.image.is_dir():
+                frozen.image.rename(place / "image")
+
+        async with self._stocking:
+            await asyncio.to_thread(move)
+            self._put(name, Stock(kept, place)).pool.fill()
+
+    async def delete(self, name: str) -> None:
+        """Forget a template, here and in the store. Raises NotFound."""
+        await asyncio.to_thread(self._delete, name)
+        stock = self._stocks.pop(name, None)
+        if stock is not None:
+            self._chores.begin(self._retire(stock))
+
+    def _delete(self, name: str) -> None:
+        keeping.check_name(name)
+        found = self._store.list(keeping.template_subject(name))
+        if not found:
+            raise NotFound(f"there is no template {name!r:.100}")
+        self._store.delete(*(each.id for each in found))
+
+    # -- bodies
+
+    async def body(self, request: CreateRequest) -> tuple[Body, Kept]:
+        """A body in which everything is as the template has it. Raises HoldfastError."""
+        stock = await self._stock(str(request.template))
+        kept = stock.kept
+        if request.image not in (None, kept.request.image or "default"):
+            raise BadInput("the template has another image", hint="leave the image away")
+        if request.network and not kept.request.network:
+            raise BadInput("the template has no network", hint="make it in a sandbox that has one")
+        if request.limits is None and (ready := stock.pool.take()) is not None:
+            return ready, kept
+        return await self._make(stock, self._settings.limits.capped(request.limits)), kept
+
+    async def _stock(self, name: str) -> Stock:
+        """The newest of a template, on this machine. Raises NotFound, Unsupported..."""
+        keeping.check_name(name)
+        async with self._stocking:
+            subject = keeping.template_subject(name)
+            try:
+                kept = await asyncio.to_thread(keeping.look, self._store, subject)
+            except NotFound:
+                raise NotFound(
+                    f"there is no template {name!r:.100}", hint="holdfast template create"
+                ) from None
+            held = self._stocks.get(name)
+            if held is not None and held.kept.checkpoint == kept.checkpoint:
+                self._stocks.move_to_end(name)
+                return held
+            root = self._catalogue.find(kept.request.image)
+            kept.check(self._workshop.engine, root.digest)
+            stock = Stock(kept, self._folder / f"{kept.checkpoint}-{secrets.token_hex(4)}")
+            await asyncio.to_thread(self._fetch, stock)
+            return self._put(name, stock)
+
+    def _fetch(self, stock: Stock) -> None:
+        try:
+            stock.place.mkdir(parents=True)
+            if stock.kept.memory:
+                keeping.fetch_memory(self._store, stock.kept, stock.image)
+            keeping.copy_files(self._store, stock.kept.checkpoint, stock.files)
+        except BaseException:
+            shutil.rmtree(stock.place, ignore_errors=True)
+            raise
+
+    def _put(self, name: str, stock: Stock) -> Stock:
+        stock.pool = Pool(partial(self._make, stock, self._settings.limits), self._settings.warm)
+        old = self._stocks.pop(name, None)
+        self._stocks[name] = stock
+        gone = [old] if old is not None else []
+        while len(self._stocks) > MOST:
+            gone.append(self._stocks.popitem(last=False)[1])
+        for each in gone:
+            self._chores.begin(self._retire(each))
+        return stock
+
+    async def _make(self, stock: Stock, limits: Limits) -> Body:
+        kept = stock.kept
+        root = self._catalogue.find(kept.request.image)
+        exact = self._workshop.engine.capabilities.exact_checkpoint
+        stock.making += 1
+        try:
+            body = await self._workshop.make(
+                root,
+                limits,
+                network=kept.request.network,
+                fill=partial(keeping.unpack_files, stock.files),
+                image=stock.image if exact else None,
+            )
+        finally:
+            stock.making -= 1
+        try:
+            if exact:
+                await body.line.resume(kept.epoch, secrets.token_hex(16))
+            elif kept.session:
+                await _begin_session(body)
+        except BaseException:
+            await body.end()
+            self._chores.begin(body.clear())
+            raise
+        return body
+
+    async def _retire(self, stock: Stock) -> None:
+        for body in await stock.pool.close():
+            await body.end()
+            self._chores.begin(body.clear())
+        while stock.making:
+            await asyncio.sleep(0.1)  # somebody's body is just being made of it
+        await asyncio.to_thread(shutil.rmtree, stock.place, ignore_errors=True)
+
+    async def close(self) -> None:
+        stocks, self._stocks = list(self._stocks.values()), OrderedDict()
+        for stock in stocks:
+            await self._retire(stock)
+
+
+async def _begin_session(body: Body) -> None:
+    """Where memory does not come back, the session inside begins again from what it wrote down,
+    before anybody waits for it."""
+    build = body.build
+    nothing = ExecuteRequest(language="python", code="", session=True, stdin=False)
+    start = languages.plan(nothing, build.root, build.limits, "session").start
+    process = await body.line.start(start)
+    how = await process.wait()
+    if how.code != 0:
+        raise HoldfastError("the session of the template could not begin")
