@@ -109,11 +109,26 @@ export interface CreateRequest {
    */
   image?: string | null;
   limits?: Limits | null;
+  /**
+   * the host's network, where the engine can; without it there is a loopback only
+   */
   network?: boolean;
   /**
    * a template that the server knows by this name; root and network are the template's
    */
   template?: string | null;
+  /**
+   * ports of the loopback inside that are reached through the server
+   *
+   * @maxItems 32
+   */
+  ports?: number[];
+  /**
+   * domains that programs reach through the server's proxy, as name, *.name or name:port
+   *
+   * @maxItems 256
+   */
+  egress?: string[];
 }
 /**
  * Freeze the sandbox.

@@ -74,6 +74,10 @@ export interface CreateOptions extends ConnectOptions {
   image?: string | undefined;
   limits?: Limits | undefined;
   network?: boolean | undefined;
+  /** Ports of its loopback that are reached through the server. */
+  ports?: number[] | undefined;
+  /** Domains that its programs reach through the server's proxy: name, *.name or name:port. */
+  egress?: string[] | undefined;
   /** Begin as the template of this name, with what runs in it. */
   template?: string | undefined;
 }

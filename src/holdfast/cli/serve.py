@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
-from holdfast.cli.settings import AUTHS, ENGINES, LOG_FORMATS, SESSIONS
+from holdfast.cli.settings import AUTHS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
     from holdfast.sandbox.admission import Tenant
@@ -88,6 +88,11 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="Have sandboxes of this template ready from the beginning; may be repeated.",
+)
+@click.option(
+    "--egress",
+    type=click.Choice(EGRESS),
+    help="What an allow-list of a sandbox may lead to.  [default: public]",
 )
 @click.option(
     "--idle-timeout",
@@ -233,6 +238,7 @@ def _kept(
         ),
         images=_images(images),
         templates=templates,
+        egress=settings["egress"],  # type: ignore[arg-type]  # one of the words
         url=str(settings["advertise"] or url),
     )
 

@@ -17,6 +17,7 @@ from holdfast.model.home import home
 ENGINES = ("auto", "gvisor", "runc", "process")
 AUTHS = ("token", "none")
 LOG_FORMATS = ("text", "json")
+EGRESS = ("public", "any", "off")
 SESSIONS = ("auto", "on", "off")
 
 
@@ -136,6 +137,7 @@ KNOWN = (
     Setting(name="max_starting", parse=_count(1), default=lambda _: 4),
     Setting(name="max_waiting", parse=_count(0), default=lambda _: 16),
     Setting(name="max_wait", parse=_amount, default=lambda _: 30.0),
+    Setting(name="egress", parse=_one_of(*EGRESS), default=lambda _: "public"),
     Setting(name="idle_timeout", parse=_amount, default=lambda _: 300.0),
     Setting(name="sandbox_memory", parse=_bytes(16 << 20), default=lambda _: 2 << 30),
     Setting(name="sandbox_disk", parse=_bytes(1 << 20), default=lambda _: 2 << 30),

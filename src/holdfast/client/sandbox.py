@@ -61,6 +61,8 @@ class Sandbox:
         engine: str | None = None,
         name: str | None = None,
         template: str | None = None,
+        ports: Sequence[int] = (),
+        egress: Sequence[str] = (),
         on_status: Callable[[str, str], None] | None = None,
     ) -> Self:
         """A new sandbox. Raises HoldfastError of the kind that the server gave."""
@@ -76,6 +78,8 @@ class Sandbox:
             "engine": engine,
             "name": name,
             "template": template,
+            "ports": list(ports),
+            "egress": list(egress),
         }
         sandbox = cls(url, token, on_status)
         sandbox._talk.reconnects = enable_auto_reconnect

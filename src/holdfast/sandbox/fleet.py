@@ -23,6 +23,7 @@ from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.egress import Egress
 from holdfast.sandbox.freezing import Freezer
 from holdfast.sandbox.handing import Plea
 from holdfast.sandbox.keeping import Kept
@@ -126,6 +127,7 @@ class Fleet:
         sandbox.session = made.session
         sandbox.lease = lease
         self._enlist(sandbox)
+        await sandbox.go_out()
         self.counters["created"] += 1
         return sandbox, token
 
@@ -151,6 +153,8 @@ class Fleet:
             raise Conflict("the server is stopping")
 
     def _enlist(self, sandbox: LiveSandbox) -> None:
+        if sandbox.request.egress and self.settings.egress != "off":
+            sandbox.egress = Egress(sandbox.request.egress, self.settings.egress)
         self.live[sandbox.identity] = sandbox
         self._watch(sandbox)
 
@@ -243,6 +247,7 @@ class Fleet:
                     raise
             sandbox.lease, sandbox.tenant = lease, tenant
             self._enlist(sandbox)
+            await sandbox.go_out()
             self.counters["restored"] += 1
             return sandbox
         finally:
@@ -259,6 +264,7 @@ class Fleet:
         for copy, _ in made:
             copy.tenant = sandbox.tenant
             self._enlist(copy)
+            await copy.go_out()
             self.counters["forked"] += 1
         return made
 
@@ -317,6 +323,7 @@ class Fleet:
         """Let a sandbox go on as what it was; gives the body that it had."""
         old = sandbox.become(back)
         self._watch(sandbox)
+        self._chores.begin(sandbox.go_out())
         return old
 
     async def give_up(self, body: Body) -> None:

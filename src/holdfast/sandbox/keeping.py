@@ -144,7 +144,7 @@ def config_of(
     session: bool = False,
 ) -> dict[str, object]:
     return {
-        "request": msgspec.to_builtins(request),
+        "request": msgspec.json.decode(msgspec.json.encode(request)),  # lists, no tuples
         "token": token,
         "epoch": epoch,
         "processes": [dict(each) for each in executions],

@@ -25,7 +25,14 @@ class Plan:
     script: tuple[str, bytes] | None = None
 
 
-def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> Plan:
+def plan(
+    request: ExecuteRequest,
+    root: Root,
+    limits: Limits,
+    identity: str,
+    *,
+    proxy: str | None = None,
+) -> Plan:
     """How to run a request. Raises BadInput."""
     script = None
     if request.session:
@@ -52,6 +59,7 @@ def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> 
         **({"TERM": "xterm-256color"} if request.pty else {}),
         **({"PYTHONPATH": ":".join(root.packages)} if request.session else {}),
         **({"HOLDFAST_REQUEST_ID": request_id.get()} if request_id.get() else {}),
+        **(proxied(proxy) if proxy is not None else {}),
         **request.env,
     }
     start = Start(
@@ -63,6 +71,13 @@ def plan(request: ExecuteRequest, root: Root, limits: Limits, identity: str) -> 
         limits=ceilings(limits),
     )
     return Plan(start, script)
+
+
+def proxied(proxy: str) -> dict[str, str]:
+    """How programs learn of a proxy; each looks at another spelling."""
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    told = {**dict.fromkeys(names, proxy), "no_proxy": "localhost,127.0.0.1,::1"}
+    return {**told, **{name.upper(): value for name, value in told.items()}}
 
 
 def interpreters(request: ExecuteRequest, root: Root) -> tuple[list[str], list[str]]:

@@ -196,6 +196,7 @@ class Exits:
             if execution.timer is not None:
                 execution.timer.cancel()
         await sandbox.body.end()
+        await sandbox.unplug()
         self._chores.begin(sandbox.body.clear())
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
@@ -15,6 +15,10 @@ from holdfast.sandbox.replay import Replay
 
 WINDOW = 256 << 10
 ANSWER_SECONDS = 30.0
+
+
+# Takes the output of a process as it comes, instead of its being kept for a client.
+Tap = Callable[[str, bytes], None]
 
 
 class Gone(HoldfastError):
@@ -56,6 +60,7 @@ class Process:
         self._line = line
         self.identity = identity
         self.replay = replay or Replay()
+        self.tap: Tap | None = None
         self.exit: Exit | None = None
         self.follower = False  # somebody reads along: it may be slower than the process
         self._changed = asyncio.Event()
@@ -66,7 +71,10 @@ class Process:
     # -- what is heard
 
     def heard(self, stream: str, data: bytes) -> None:
-        self.replay.add(stream, data)
+        if self.tap is None:
+            self.replay.add(stream, data)
+        else:
+            self.tap(stream, data)
         self._owed += len(data)
         if not self.follower:
             self.consumed()
@@ -140,6 +148,7 @@ class AgentLine:
         self._decoder = AgentDecoder()
         self._out = bytearray()
         self._starting: dict[str, asyncio.Future[Process]] = {}
+        self._taps: dict[str, Tap] = {}
         self.processes: dict[str, Process] = {}
         self._awaited: tuple[str, int, asyncio.Future[None]] | None = None
         self._loop = asyncio.get_running_loop()
@@ -154,7 +163,7 @@ class AgentLine:
         """Wait until the agent has begun. Raises Gone."""
         await self._answer("ready", 0, seconds)
 
-    async def start(self, what: Start) -> Process:
+    async def start(self, what: Start, tap: Tap | None = None) -> Process:
         """Begin a process. Raises BadInput or NotFound when it cannot be run."""
         identity = secrets.token_hex(8)
         order: Header = {
@@ -173,6 +182,8 @@ class AgentLine:
         if what.size is not None:
             order.update(rows=what.size[0], columns=what.size[1])
         waiting = self._starting[identity] = self._loop.create_future()
+        if tap is not None:
+            self._taps[identity] = tap
         try:
             frame = agent_frame(order)
             if len(frame) > 1 << 20:
@@ -185,6 +196,7 @@ class AgentLine:
             raise HoldfastError("the sandbox does not answer") from None
         finally:
             self._starting.pop(identity, None)
+            self._taps.pop(identity, None)
 
     def adopt(self, identity: str, replay: Replay, balance: tuple[int, int]) -> Process:
         """A process that a restored sandbox brought along."""
@@ -304,6 +316,7 @@ class AgentLine:
             waiting.set_exception(told(f"it cannot be run: {message}"))
         else:
             process = self.processes[identity] = Process(self, identity)
+            process.tap = self._taps.get(identity)  # before anything it says is heard
             waiting.set_result(process)
 
     def close(self, why: str = "the line was closed") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.model.errors import Busy, CaptureFailed, Conflict, HoldfastError, NotFound
+from holdfast.model.errors import Busy, CaptureFailed, Conflict, Denied, HoldfastError, NotFound
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import (
     CreateRequest,
@@ -20,10 +21,14 @@ from holdfast.sandbox import languages, upper
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.egress import PORT as PROXY_PORT
+from holdfast.sandbox.egress import Egress
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.files import Files
+from holdfast.sandbox.switchboard import Channel, Switchboard
 from holdfast.store.leases import Lease
 
+log = logging.getLogger("holdfast.sandbox")
 MOST_BESIDE = 32  # processes of a client at once
 DELIVERY_SECONDS = 2.0
 SESSION_SECONDS = 120.0  # for a session inside to be written down
@@ -89,6 +94,8 @@ class LiveSandbox:
         self.lease: Lease | None = None
         self.ended = False
         self.session = False  # whether code was run in a session inside
+        self.egress: Egress | None = None  # how its programs reach what they may
+        self.switch: Switchboard | None = None
         self.away = False  # frozen: what ran goes on elsewhere, it has not ended
         self.touched = time.monotonic()
 
@@ -97,6 +104,7 @@ class LiveSandbox:
         old, self.body = self.body, other.body
         self.epoch, self.session = other.epoch, other.session
         self.foreground, self.beside = other.foreground, other.beside
+        self.switch = None  # ends with the body that it ran in
         return old
 
     def touch(self) -> None:
@@ -126,7 +134,13 @@ class LiveSandbox:
             raise Conflict(f"there is a process {request.process_id!r} already")
         elif len(self.beside) >= MOST_BESIDE:
             raise Busy(f"more than {MOST_BESIDE} processes at once", hint="wait for one of them")
-        planned = languages.plan(request, self.body.build.root, self.limits, secrets.token_hex(8))
+        planned = languages.plan(
+            request,
+            self.body.build.root,
+            self.limits,
+            secrets.token_hex(8),
+            proxy=None if self.egress is None else f"http://127.0.0.1:{PROXY_PORT}",
+        )
         if planned.script is not None:
             await self.files.write(*planned.script)
         process = await self.body.line.start(planned.start)
@@ -184,6 +198,43 @@ class LiveSandbox:
         loop = asyncio.get_running_loop()
         execution.timer = loop.call_later(self.limits.seconds, over)
 
+    # -- connections
+
+    async def connect(self, port: int) -> Channel:
+        """A connection to a published port. Raises Denied, or NotFound when nobody listens."""
+        if port not in self.request.ports:
+            raise Denied(
+                f"port {port} is not published", hint="create the sandbox with ports=[...]"
+            )
+        async with self.work:
+            if self.ended:
+                raise NotFound("the sandbox has ended")
+            board = await self.plug_in()
+        return await board.connect(port)
+
+    async def plug_in(self) -> Switchboard:
+        """Have the switch run inside. Nobody freezes the sandbox meanwhile."""
+        if self.switch is None or not self.switch.alive:
+            board = Switchboard(self.egress.answer if self.egress else None)
+            await board.begin(self.body.line, PROXY_PORT if self.egress else 0)
+            self.switch = board
+        return self.switch
+
+    async def go_out(self) -> None:
+        """Let programs reach what they may. A program of theirs in the way is their own affair."""
+        if self.egress is None:
+            return
+        try:
+            await self.plug_in()
+        except HoldfastError as error:
+            log.warning("sandbox %s has no egress: %s", self.identity, error)
+
+    async def unplug(self) -> None:
+        """End every connection: they do not survive a freeze."""
+        board, self.switch = self.switch, None
+        if board is not None:
+            await board.close()
+
     @property
     def files(self) -> Files:
         return Files(self.body.line)
@@ -217,11 +268,13 @@ class LiveSandbox:
         folder = self.body.build.folder
         image = folder / f"image-{self.epoch}"
         files = folder / f"files-{self.epoch}.tar"
+        await self.unplug()
         await self.body.line.quiesce(self.epoch)
         try:
             await self.body.box.freeze(image)
         except BaseException:
             await self.body.line.resume(self.epoch)
+            await self.go_out()
             raise
         frozen = Frozen(
             files=files,
@@ -243,6 +296,7 @@ class LiveSandbox:
         """Go on after `freeze`."""
         await self.body.box.thaw()
         await self.body.line.resume(self.epoch)
+        await self.go_out()
 
 
 def _pack(folder: Path, files: Path) -> None:

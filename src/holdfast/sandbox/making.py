@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.errors import BadInput, Unsupported
 from holdfast.protocol.sandbox_messages import CreateRequest
-from holdfast.sandbox import keeping
+from holdfast.sandbox import egress, keeping
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.pool import Pool
@@ -55,6 +55,9 @@ class Maker:
             raise Unsupported(f"this server has the engine {engine.name}, not {request.engine}")
         if request.network:
             engine.capabilities.need("network", engine.name)
+        egress.check_rules(request.egress)
+        if request.egress and self._settings.egress == "off":
+            raise Unsupported("this server lets no sandbox out", hint="serve --egress public")
         self._catalogue.find(request.image)
         for name in (request.name, request.filesystem_snapshot_name, request.template):
             if name is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.egress import Reach
 
 MOST, WARM = 64, 1
 STARTING, WAITING, WAIT_SECONDS = 4, 16, 30.0
@@ -25,4 +26,5 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     images: tuple[tuple[str, Path], ...] = ()
     templates: tuple[str, ...] = ()  # of which bodies stand ready from the beginning
+    egress: Reach = "public"  # what an allow-list may lead to
     url: str | None = None  # where others reach this server

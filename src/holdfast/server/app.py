@@ -49,6 +49,7 @@ from holdfast.server.logs import Requests
 from holdfast.server.looking import LOOKS
 from holdfast.server.openapi import describe
 from holdfast.server.operations import Nothing, read_body
+from holdfast.server.ports import Ports
 from holdfast.server.sandbox_verbs import SANDBOX_OPERATIONS
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.sessions import Sessions
@@ -113,6 +114,7 @@ def create_app(
             Route("/v1/sandboxes", boxes.listed),
             *(each.route(boxes.fleet) for each in SANDBOX_OPERATIONS),
             WebSocketRoute("/v1/sandboxes/{id}/hold", Holding(boxes.fleet).hold),
+            *Ports(boxes.fleet).routes(),
             *TemplateRoutes(boxes.fleet, boxes.why_not, routes.ask).routes(),
             *Consoles(hosted).routes(),
             *Bundles(store, boxes.fleet, hosted).routes(),

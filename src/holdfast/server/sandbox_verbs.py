@@ -55,7 +55,7 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     name: Text
 
 
-class Template(Struct, frozen=True, forbid_unknown_fields=True):
+class TemplateName(Struct, frozen=True, forbid_unknown_fields=True):
     """The name to keep a sandbox under, as it runs."""
 
     name: Text
@@ -134,7 +134,7 @@ async def _snapshot(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
 
 
 async def _template(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
-    assert isinstance(body, Template)
+    assert isinstance(body, TemplateName)
     made = await fleet.templates.save(sandbox, body.name)
     return {"checkpoint": shapes.checkpoint(made)}
 
@@ -224,7 +224,7 @@ SANDBOX_OPERATIONS = (
         summary="Keep a sandbox at rest, with what stays behind in it, as a template",
         answer="OneCheckpoint",
         act=_template,
-        body=Template,
+        body=TemplateName,
     ),
     SandboxOperation(
         name="sandboxFiles",

@@ -18,7 +18,7 @@ from holdfast.sandbox.keeping import TEMPLATES
 from holdfast.sandbox.warmup import warm_up
 from holdfast.server import shapes
 from holdfast.server.crossing import Crossing
-from holdfast.server.verbs import Text, read_body
+from holdfast.server.operations import Text, read_body
 
 PATH = "/v1/templates"
 ONE = f"{PATH}/{{name}}"

@@ -206,6 +206,11 @@ def become(order: Order, terminal: str, trouble: int) -> NoReturn:
         os.chdir(where)
         if "call" in order:
             os.close(trouble)
+            if order["call"] == "switch":
+                # Only here: what it needs would make every agent begin later.
+                from holdfast.sandbox.agent.switch import switch
+
+                switch(order["path"])
             file_verb(order)
         where = order["argv"][0]
         os.execvpe(order["argv"][0], order["argv"], order["env"])
