@@ -64,7 +64,6 @@ class Pass:
         known = held is not None and hmac.compare_digest(held.value.encode(), self.cookie.encode())
         return OWNER if known else None
 
-
     def _holder(self, given: str) -> Tenant | None:
         return OWNER if self.is_token(given) else self._tenants.get(digest(given))
 

@@ -57,6 +57,19 @@ for pid in made:
     os.kill(pid, 9)
 """
 
+# Listens on the loopback, and is connected to itself.
+LISTENER = """
+import socket
+door = socket.create_server(("127.0.0.1", 9000))
+own = socket.create_connection(("127.0.0.1", 9000))
+other, _ = door.accept()
+print("ready", flush=True)
+while True:
+    link, _ = door.accept()
+    link.sendall(b"hello")
+    link.close()
+"""
+
 Make = Callable[..., Awaitable[Body]]
 
 
@@ -110,6 +123,13 @@ async def output_after(process: Process, offset: int) -> list[str]:
             return lines[:-1]
         await asyncio.sleep(0.02)
     raise AssertionError("it does not go on")
+
+
+async def output_lines(process: Process, count: int) -> None:
+    """Wait until so many lines have come."""
+    async with asyncio.timeout(60):
+        while b"".join(each.data for each in process.replay.after(0)).count(b"\n") < count:
+            await process.changed()
 
 
 class FreezingSuite:
@@ -247,6 +267,28 @@ class FreezingSuite:
             counter = _adopted(body.line, counter.identity, begun, balance)
             await body.line.resume(epoch, f"generation {epoch}")
             await output_after(counter, begun)
+
+    async def test_the_loopback_comes_back(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        """Who listens is reached again; a connection that was open is allowed to be closed."""
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        held = await begin(body, "python", "-u", "-c", LISTENER)
+        await output_lines(held, 1)
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+        end, balance = held.replay.end, held.balance
+        await body.end()
+        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
+        _adopted(copy.line, held.identity, end, balance)
+        await copy.line.resume(1, "again")
+        ask = "import socket\ns = socket.create_connection(('127.0.0.1', 9000), 20)\n"
+        ask += "print(s.recv(10).decode())"
+        assert (await run(copy, "python", "-c", ask)).stdout == "hello\n"
 
 
 class EngineSuite(FreezingSuite):

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
+from holdfast.oci import loopback
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
 from holdfast.sandbox import limits
@@ -25,8 +26,9 @@ from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.limits import Groups
 
-# What CRIU is asked for besides: files that were deleted while open, whatever their size.
-CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\n"
+# What CRIU is asked for besides: files that were deleted while open, whatever their size; and
+# connections over the loopback do not keep it from being frozen, and are closed in what comes back.
+CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\ntcp-close\n"
 # A user namespace in which everybody has the number he has outside: the powers of root inside
 # reach no further than the sandbox, and CRIU has all of them over it.
 _SAME_IDS = {"containerID": 0, "hostID": 0, "size": 65536}
@@ -87,7 +89,15 @@ class RuncEngine(ContainerEngine["RuncBox"]):
 
     async def restore(self, build: Build, image: Path) -> RuncBox:
         work = build.folder / "work"
-        return await self.begin(build, "restore", f"--image-path={image}", f"--work-path={work}")
+        places = (f"--image-path={image}", f"--work-path={work}")
+        box = await self.begin(build, "restore", *places)
+        try:
+            await asyncio.to_thread(box.bring_loopback_up)
+        except (OSError, ValueError, KeyError) as error:
+            await box.end()
+            await box.clear()
+            raise HoldfastError(f"the restored sandbox has no loopback: {error}") from None
+        return box
 
 
 class RuncBox(ContainerBox):
@@ -151,6 +161,11 @@ class RuncBox(ContainerBox):
             await self.thaw()
             why = criu_error(work / "dump.log") or error
             raise CaptureFailed(f"CRIU could not take a checkpoint: {why}") from None
+
+    def bring_loopback_up(self) -> None:
+        """runc leaves networks out of its dumps: a restored one has a loopback that is down."""
+        state = self._build.folder / "state" / self._build.name / "state.json"
+        loopback.bring_up(json.loads(state.read_bytes())["init_process_pid"])
 
     def _name_pipes(self, image: Path) -> None:
         """Say which pipes are the agent's. runc looks at its standard streams, from which the
