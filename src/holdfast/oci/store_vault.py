@@ -14,9 +14,7 @@ import uuid_utils
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import from_os_error
 from holdfast.model.subject import Subject
-from holdfast.oci.memory import slots
-from holdfast.oci.memory.pagemap import Pagemap, pagemaps
-from holdfast.oci.memory.runs import file_pages
+from holdfast.oci.memory import stored
 from holdfast.oci.private import private_folder
 from holdfast.oci.vault import CONFIG, ENVIRONMENT, LAYER, MEMORY, REPORT, Saved, part_files, sweep
 from holdfast.runtime.trial import clear
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
 _VALUES = (CONFIG, ENVIRONMENT, REPORT)  # so that `show` and `diff` can read them
 _READ = 4 * 1024 * 1024
-_SLOTS = f"{MEMORY}/slots/"  # pages in an order that does not change; and tables that tell it
-_TABLE = ".table"
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 class StoreVault:
@@ -83,19 +78,11 @@ class StoreVault:
         """Put the pages in the order of their slots; gives the names of the files that are in."""
         head = self.store.head(subject)
         there = {part.name for part in self.store.show(head).parts} if head else set()
-        done = set()
-        for name in pagemaps(folder):
-            pagemap = Pagemap.read(folder / name)
-            pages = file_pages(folder / pagemap.pages_name)
-            part = _SLOTS + _stem(name)
-            before = slots.empty()
-            if head is not None and part + _TABLE in there:
-                before = slots.decode(self.store.read(head, part + _TABLE))
-            table, order = slots.of_map(pagemap, before)
-            draft.put(part, slots.rearranged(pages, order), split="pages")
-            draft.put(part + _TABLE, slots.encode(table))
-            done.add(f"{MEMORY}/{pagemap.pages_name}")
-        return done
+
+        def before(part: str) -> bytes | None:
+            return self.store.read(head, part) if head is not None and part in there else None
+
+        return {f"{MEMORY}/{name}" for name in stored.put(draft, folder, f"{MEMORY}/", before)}
 
     def list(self, subject: Subject) -> builtins.list[Saved]:
         """The head first, then its ancestors: a rollback or a restore decides what is newest."""
@@ -118,7 +105,7 @@ class StoreVault:
             for part in self.store.show(saved.id).parts:
                 path = folder / part.name
                 private_folder(path.parent)
-                fd = os.open(path, _NEW, 0o600)
+                fd = os.open(path, stored.NEW, 0o600)
                 try:
                     if part.split == "structure":
                         value = self.store.value(saved.id, part.name)
@@ -127,7 +114,7 @@ class StoreVault:
                         self.store.copy_part(saved.id, part.name, fd)
                 finally:
                     os.close(fd)
-            _arrange_memory(folder)
+            stored.arrange(folder / MEMORY)
         except OSError as error:
             raise from_os_error(error, "fetching a container's checkpoint") from error
         return folder
@@ -152,30 +139,6 @@ class StoreVault:
 
     def ledger(self, subject: Subject) -> Path:
         return self._ledgers / subject.name / "@ledger.json"
-
-
-def _stem(name: str) -> str:
-    """`pagemap-12.img` is `12`; `pagemap-shmem-3.img` is `shmem-3`."""
-    return name.removeprefix("pagemap-").removesuffix(".img")
-
-
-def _arrange_memory(folder: Path) -> None:
-    """Give the pages that were fetched by slots the order in which CRIU wants them."""
-    for name in pagemaps(folder / MEMORY):
-        arranged = folder / (_SLOTS + _stem(name))
-        table = arranged.with_name(arranged.name + _TABLE)
-        if not arranged.exists():
-            continue  # a checkpoint from before there were slots
-        pagemap = Pagemap.read(folder / MEMORY / name)
-        order = slots.of_table(pagemap, slots.decode(table.read_bytes()))
-        fd = os.open(folder / MEMORY / pagemap.pages_name, _NEW, 0o600)
-        with os.fdopen(fd, "wb") as out:
-            for data in slots.rearranged(file_pages(arranged), order):
-                out.write(data)
-        arranged.unlink()
-        table.unlink()
-    if (folder / _SLOTS).is_dir():
-        (folder / _SLOTS).rmdir()
 
 
 def _split(name: str) -> Split:

@@ -170,10 +170,10 @@ class Fleet:
 
     # -- finding
 
-    async def find(self, identity: str, token: str) -> LiveSandbox | Kept:
+    async def find(self, identity: str, token: str, tenant: Tenant = OWNER) -> LiveSandbox | Kept:
         """A sandbox that lives here, or one that could be restored; another server that runs it
         is asked to hand it over. The token is checked before anything is touched.
-        Raises NotFound, Denied, or Conflict while it is in use."""
+        Raises NotFound, Denied, Busy, or Conflict while it is in use."""
         if not _ID.fullmatch(identity):
             raise NotFound(f"there is no sandbox {identity!r:.50}")
         live = self.live.get(identity)
@@ -199,6 +199,7 @@ class Fleet:
             return kept
         if owner is None or (kept is not None and not kept.request.enable_sandbox_handoff):
             raise Conflict("the sandbox runs on another server")
+        self.admission.check(tenant)  # before its owner lets it go
         plea = Plea(sandbox_id=identity, token=keeping.token_hash(token), lease=owner.token)
         if await asyncio.to_thread(handing.ask, self.store, owner, plea):
             return await asyncio.to_thread(self._kept, identity)
@@ -207,11 +208,13 @@ class Fleet:
         await asyncio.to_thread(handing.want, self.store, kept.checkpoint, self.settings.url)
         return kept
 
-    def _kept(self, identity: str) -> Kept:
+    def _kept(self, identity: str, known: Kept | None = None) -> Kept:
+        """The newest of a sandbox; what is known of that already need not be read again."""
         head = self.store.head(keeping.subject_of(identity))
         if head is None or keeping.KILLED in head.tags:
             raise NotFound(f"there is no sandbox {identity}")
-        return keeping.read(self.store, head)
+        same = known is not None and known.checkpoint == head.id
+        return known if known is not None and same else keeping.read(self.store, head)
 
     def check(self, kept: Kept, tenant: Tenant = OWNER) -> None:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
@@ -238,7 +241,7 @@ class Fleet:
                 lease = await self._own(identity, kept.request, tell, wait)
                 try:
                     # Whoever had it until now may have frozen it once more.
-                    kept = await asyncio.to_thread(self._kept, identity)
+                    kept = await asyncio.to_thread(self._kept, identity, kept)
                     kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
                     async with self.admission.gate.turn(tenant.name):
                         sandbox = await self._reviver.revive(identity, kept.token, kept)

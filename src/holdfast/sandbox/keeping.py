@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import msgspec
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
 from holdfast.model.subject import Subject
+from holdfast.oci.memory import stored
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import upper
 from holdfast.sandbox.contract import Engine
@@ -111,9 +114,26 @@ def save(
         draft.put(ENVIRONMENT, dict(environment), split="structure")
         draft.put(FILES, files, split="content")
         if image is not None and image.is_dir():
-            for name in sorted(os.listdir(image)):
+            done = stored.put(draft, image, MEMORY, _before(store, subject), split)
+            for name in sorted(set(os.listdir(image)) - done):
                 draft.put(MEMORY + name, image / name, split=split)
         return draft.commit()
+
+
+def _before(store: Store, subject: Subject) -> Callable[[str], bytes | None]:
+    """How to read a part of the last checkpoint of a subject, where it has one of that name."""
+
+    @cache
+    def last() -> tuple[Checkpoint | None, frozenset[str]]:
+        head = store.head(subject)
+        parts = store.show(head).parts if head is not None else ()
+        return head, frozenset(part.name for part in parts)
+
+    def read_part(name: str) -> bytes | None:
+        head, there = last()
+        return store.read(head, name) if head is not None and name in there else None
+
+    return read_part
 
 
 def warm(store: Store) -> None:
@@ -223,13 +243,26 @@ def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
     """Write the engine's images; every byte is verified on the way."""
     image.mkdir(parents=True)
     for name in kept.memory:
-        if "/" in name or name in ("", ".", ".."):
+        last = name.removeprefix(stored.SLOTS)
+        if "/" in last or last in ("", ".", ".."):
             raise Corrupt(f"an image of an impossible name: {name!r}")
+        (image / name).parent.mkdir(exist_ok=True)
         fd = os.open(image / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             store.copy_part(kept.checkpoint, MEMORY + name, fd)
         finally:
             os.close(fd)
+    stored.arrange(image)
+
+
+def fetch(store: Store, kept: Kept, image: Path, upper: Path) -> None:
+    """Everything of a checkpoint, files and memory at the same time: the one is many small things
+    to be made, the other a few large ones to be copied."""
+    with ThreadPoolExecutor(1) as beside:
+        memory = beside.submit(fetch_memory, store, kept, image) if kept.memory else None
+        fetch_files(store, kept.checkpoint, upper)
+        if memory is not None:
+            memory.result()
 
 
 def _words(value: object) -> list[str]:

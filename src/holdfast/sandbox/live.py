@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,10 +62,7 @@ class Frozen:
 
 
 def discard_image(image: Path) -> None:
-    if image.is_dir():
-        for each in image.iterdir():
-            each.unlink()
-        image.rmdir()
+    shutil.rmtree(image, ignore_errors=True)
 
 
 class LiveSandbox:

@@ -53,11 +53,8 @@ class Reviver:
                 await asyncio.to_thread(recent.discard)
         image = self._images / secrets.token_hex(8)
         try:
-            if kept.memory:
-                await asyncio.to_thread(keeping.fetch_memory, self._store, kept, image)
-            return await self._thawed(
-                identity, token, kept, keeping.filling(self._store, kept), image
-            )
+            fill = partial(keeping.fetch, self._store, kept, image)
+            return await self._thawed(identity, token, kept, fill, image)
         finally:
             await asyncio.to_thread(discard_image, image)
 

@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket
 
 from holdfast.model.errors import (
     BadInput,
+    Busy,
     Conflict,
     Denied,
     HoldfastError,
@@ -93,12 +94,15 @@ class Sandboxes:
             return False
         found: LiveSandbox | Kept
         try:
-            found = await self.fleet.find(identity, token)
+            found = await self.fleet.find(identity, token, tenant)
         except NotFound:
             await connection.tell(Fact.NOT_FOUND)
             return False
         except Denied as error:
             await connection.tell(Fact.DENIED, error=error)
+            return False
+        except Busy as error:
+            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
         except Conflict:
             await connection.tell(Fact.IN_USE)

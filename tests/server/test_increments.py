@@ -1,0 +1,59 @@
+"""Checkpoints of one sandbox after another: under runc, only pages that changed are stored."""
+
+from __future__ import annotations
+
+from tests.server.conftest import Starter
+from tests.server.sandbox_client import Wire, attach, created
+
+HOLD = """
+import os, sys
+held = bytearray(os.urandom(48 << 20))
+more = []
+print("up", flush=True)
+for line in sys.stdin:
+    for page in range(64):
+        held[page * 4096 * 7] ^= 1
+    more.append(bytearray(os.urandom(1 << 20)))  # new pages between those that stay
+    print(sum(held[::4096]), len(more), flush=True)
+"""
+
+
+async def said(wire: Wire, line: str) -> str:
+    start = len(wire.heard)
+    await wire.send(event="stdin", data=f"{line}\n", process_id="held")
+    while "\n" not in wire.output(start):
+        await wire.next()
+    return wire.output(start)
+
+
+async def checkpoint(wire: Wire) -> int:
+    await wire.send(action="checkpoint", leave_running=True, during_execution=True)
+    await wire.until("CHECKPOINTED")
+    [*_, told] = [each for each in wire.heard if each["event"] == "checkpoint"]
+    return int(told["stored_bytes"])
+
+
+async def test_only_what_changed_is_stored_and_all_comes_back(start: Starter) -> None:
+    server = start("--engine", "runc")
+    wire = await created(server, enable_checkpoint=True)
+    await wire.send(language="python", code=HOLD, process_id="held")
+    while "up" not in wire.output():
+        await wire.next()
+    first = await checkpoint(wire)
+    assert first > 48 << 20
+    for _ in range(3):
+        last = await said(wire, "go")
+        # A megabyte is new, 64 pages are changed; the rest is what running a while touches.
+        assert await checkpoint(wire) < 6 << 20
+    with server.client(server.token) as client:
+        assert client.post("/v1/verify", json={"deep": True}).json()["ok"]
+    # From the store, not from what the server still has: as another server would.
+    await wire.send(action="checkpoint", during_execution=True)
+    await wire.rest()
+    other = start("--engine", "runc")
+    async with attach(other, wire.identity) as back:
+        await back.until("RUNNING")
+        count = int(last.split()[1])
+        assert (await said(back, "go")).split()[1] == str(count + 1)
+        await back.send(action="kill_sandbox")
+        await back.rest()
