@@ -41,7 +41,7 @@ async def test_only_what_changed_is_stored_and_all_comes_back(start: Starter) ->
         await wire.next()
     first = await checkpoint(wire)
     assert first > 48 << 20
-    for _ in range(3):
+    for _ in range(2):
         last = await said(wire, "go")
         # A megabyte is new, 64 pages are changed; the rest is what running a while touches.
         assert await checkpoint(wire) < 6 << 20

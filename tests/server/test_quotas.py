@@ -13,7 +13,8 @@ from tests.server.conftest import HOLDFAST, Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
 from holdfast import Sandbox
-from holdfast.model.errors import Busy
+from holdfast.model.errors import BadInput, Busy
+from holdfast.server.tenants import read
 
 ONE, TWO = "token-of-the-first-one", "token-of-the-second-one"
 
@@ -124,8 +125,12 @@ async def test_whoever_is_in_line_is_made_in_turn(start: Starter) -> None:
 def test_bad_files_are_refused_in_words(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(text)
-    argv = [HOLDFAST, "serve", "--port", "0", "--tokens", str(path)]
+    with pytest.raises(BadInput, match=why) as refused:
+        read(path, None)
+    assert ONE not in str(refused.value)
+
+
+def test_the_server_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+    argv = [HOLDFAST, "serve", "--port", "0", "--tokens", str(tmp_path / "none")]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 11
-    assert why in ended.stderr
-    assert ONE not in ended.stderr
+    assert (ended.returncode, "reading the tokens" in ended.stderr) == (3, True)
