@@ -190,6 +190,17 @@ export interface Files {
 export interface Gone {
   id: string;
 }
+export interface Template {
+  name: string;
+  ready: number;
+  checkpoint: Checkpoint;
+}
+export interface OneTemplate {
+  template: Template;
+}
+export interface Templates {
+  templates: Template[];
+}
 export interface Example {
   subjects: string[];
 }
@@ -355,6 +366,9 @@ export interface Back {
   to?: string | null;
 }
 export interface Snapshot {
+  name: string;
+}
+export interface TemplateName {
   name: string;
 }
 export interface FileWork {
