@@ -7,6 +7,7 @@ export interface Error {
     kind: string;
     message: string;
     hint: string | null;
+    request_id: string;
   };
 }
 export interface Checkpoint {
