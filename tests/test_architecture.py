@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,11 @@ def test_an_upward_import_is_noticed(tmp_path: Path, repository: Path) -> None:
     )
     assert result.returncode == 1
     assert "holdfast.store.upwards" in result.stdout
+
+
+def test_all_syncs_of_the_store_go_through_one_seam(repository: Path) -> None:
+    """There each has a name, and test_power_loss.py leaves them out one by one."""
+    store = repository / "src/holdfast/store"
+    sync = re.compile(r"\b(fsync|fdatasync|syncfs|sync_file_range|msync)\b|\bos\.sync\b")
+    syncing = [path for path in store.rglob("*.py") if sync.search(path.read_text())]
+    assert syncing == [store / "backends/disk.py"]

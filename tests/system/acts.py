@@ -21,7 +21,9 @@ from holdfast.store.backends.local import LocalBackend
 from holdfast.store.cipher import PLAIN, AesCipher
 from holdfast.store.keys import load_keyring
 from holdfast.store.retention import Last
+from holdfast.store.slots import new_key_file
 from holdfast.store.store import Store
+from holdfast.store.transfer.exporting import new_file
 from holdfast.testing.disks import ForgetfulDisk
 from holdfast.testing.power import operations
 from holdfast.testing.stage import TakeNote
@@ -109,9 +111,36 @@ def prune(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
     _patiently(note, lambda: _acknowledge(note, save(store(), "state/after", f"a {SMALL} 2")))
 
 
+def files(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """What people keep outside of a store: a key file and archives."""
+    disk = ForgetfulDisk(drop)
+
+    def make_key() -> None:
+        path = Path(base, "key")
+        secret = new_key_file(path, disk)
+        note({"saved": file_promise(path, secret.value.hex().encode() + b"\n")})
+
+    def write_archive(replace: bool) -> None:
+        path = Path(base, f"archive-{replace}")
+        content = blake3(path.name.encode()).digest(length=SMALL)
+        with new_file(path, replace=replace, disk=disk) as file:
+            file.write(content)
+        note({"saved": file_promise(path, content)})
+
+    _patiently(note, make_key)
+    _patiently(note, partial(write_archive, False))
+    _patiently(note, partial(write_archive, True))
+
+
+def file_promise(path: Path, content: bytes) -> str:
+    """That a file is there, with these bytes."""
+    return f"{path}={blake3(content).hexdigest()}"
+
+
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    perform = {"small": small, "large": large, "first": first, "prune": prune}[act]
+    known = {"small": small, "large": large, "first": first, "prune": prune, "files": files}
+    perform = known[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 
 
@@ -158,6 +187,16 @@ def _patiently(note: TakeNote, work: Callable[[], None]) -> None:
 
 
 # -- afterwards
+
+
+def file_losses(promised: Iterable[str]) -> list[str]:
+    """Which files are not there, or not as they were promised."""
+    found = [(one, Path(one.partition("=")[0])) for one in promised]
+    return [
+        f"{path.name} is lost"
+        for one, path in found
+        if not path.exists() or file_promise(path, path.read_bytes()) != one
+    ]
 
 
 def losses(store: Store, promised: Iterable[str]) -> list[str]:

@@ -29,6 +29,7 @@ SCENES = (
     ("large", "full"),
     ("large", "thin"),
     ("prune", "full"),
+    ("files", ""),
 )
 # Somebody dies in the middle, and somebody else goes on.
 SUCCESSIONS = (
@@ -149,10 +150,14 @@ class House:
 
     def _losses(self, promised: set[str]) -> list[str]:
         """What is wrong now that the power is back."""
+        files = {one for one in promised if one.startswith(str(self.power.root))}
+        checkpoints = promised - files
+        if lost := acts.file_losses(files):
+            return lost
         try:
             # Whoever has an acknowledged checkpoint need not make a store to find it.
-            with acts.open_at(str(self.power.root), create=not promised) as store:
-                return acts.losses(store, promised) or acts.goes_on(store)
+            with acts.open_at(str(self.power.root), create=not checkpoints) as store:
+                return acts.losses(store, checkpoints) or acts.goes_on(store)
         except HoldfastError as error:
             return [f"{error.kind}: {error}"]
 

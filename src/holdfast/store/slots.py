@@ -1,7 +1,7 @@
 """Key slots: copies of an encrypted store's data key, each wrapped by a secret of somebody's.
 
 Changing a secret writes one small file and touches nothing else: the data key stays. Of every
-change the new slot is durable before the old one goes (spec/store-v1.md, section 11).
+change the new slot is durable before the old one goes (spec/store-v1.md, section 12).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import secrets as random
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from blake3 import blake3
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, from_os_error
 from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.disk import Disk
 from holdfast.store.cipher import DATA_KEY_SIZE, load_aes
 
 SECRET_SIZE = 32
@@ -181,8 +183,10 @@ def remove(backend: Backend, name: str) -> str:
     return found[0]
 
 
-def new_key_file(path: Path) -> Secret:
-    """Make a key file that nobody else can read; raises Conflict when there is a file."""
+def new_key_file(path: Path, disk: Disk | None = None) -> Secret:
+    """Make a key file that nobody else can read, durable before anything is encrypted with it;
+    raises Conflict when there is a file."""
+    disk = disk or Disk()
     value = random.token_bytes(SECRET_SIZE)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -190,10 +194,18 @@ def new_key_file(path: Path) -> Secret:
         raise Conflict(f"{path} exists already", hint="name another file") from None
     except OSError as error:
         raise from_os_error(error, "making a key file") from error
-    with os.fdopen(fd, "w") as file:
-        file.write(value.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(value.hex() + "\n")
+            file.flush()
+            disk.sync_file(file.fileno(), "key data")
+        with suppress(PermissionError):  # where one may add files, but not look
+            disk.sync_directory(path.parent, "key name")
+    except OSError as error:
+        # Half a key opens nothing, and would be in the way of the next try.
+        with suppress(OSError):
+            path.unlink()
+        raise from_os_error(error, "making a key file") from error
     return Secret("file", value)
 
 

@@ -26,6 +26,8 @@ Sync = Literal[
     "pack data",
     "pack name",
     "snapshot data",
+    "archive data",
+    "archive name",
 ]
 
 

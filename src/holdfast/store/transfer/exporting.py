@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +13,7 @@ from typing import BinaryIO
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, Corrupt, from_os_error
+from holdfast.store.backends.disk import Disk
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
@@ -113,24 +114,28 @@ def lineage(now: Catalogue, record: Record) -> Iterator[Record]:
 
 
 @contextmanager
-def new_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file that gets its name when it is complete; raises Conflict when there is one already
-    and it is not to be replaced."""
-    if not replace and path.exists():
-        raise Conflict(f"{path} exists already", hint="name another file")
+def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator[BinaryIO]:
+    """A file that gets its name when it is complete, and is durable at the end of the block; raises
+    Conflict when there is one already and it is not to be replaced."""
+    disk = disk or Disk()
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     try:
+        if not replace and path.exists():
+            raise FileExistsError
         with draft.open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            disk.sync_file(file.fileno(), "archive data")
         if replace:
             draft.replace(path)
         else:
             os.link(draft, path)
+        with suppress(PermissionError):  # where one may add files, but not look
+            disk.sync_directory(path.parent, "archive name")
     except FileExistsError:
         raise Conflict(f"{path} exists already", hint="name another file") from None
     except OSError as error:
         raise from_os_error(error, "writing the archive") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # gone already, or the disk is
+            draft.unlink()
