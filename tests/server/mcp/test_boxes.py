@@ -66,6 +66,11 @@ async def test_the_verbs_on_a_sandbox(http: Http, server: Server) -> None:
         assert at["checkpoint"]["id"] == second["checkpoint"]["id"]
         assert (await do(client, "read_file", "box", path="/root/a.txt"))["content"] == "two\n"
 
+        told_of = first["checkpoint"]["id"]
+        earlier = await do(client, "fork", "box", name="earlier", checkpoint=told_of)
+        assert earlier["subject"] == "sandbox/earlier"
+        assert (await do(client, "read_file", "earlier", path="/root/a.txt"))["content"] == "one\n"
+
         listed = await do(client, "list", "box")
         assert first["checkpoint"]["id"] in [each["id"] for each in listed["checkpoints"]]
         everything = told(await client.call_tool("list", {}))
@@ -76,7 +81,7 @@ async def test_the_verbs_on_a_sandbox(http: Http, server: Server) -> None:
 
         # Nobody is told what lets one in.
         tokens = [path.read_text() for path in http.home.glob("mcp/*/*.json")]
-        assert len(tokens) == 2
+        assert len(tokens) == 3
         said = str([await client.call_tool("list", {}), document])
         for token in tokens:
             assert token.partition('"sandbox_token":"')[2].rstrip('"}') not in said
@@ -101,7 +106,7 @@ BAD = [
     ("restore", {"checkpoint": "nothing"}, "not_found"),
     ("rollback", {}, "not_found"),
     ("diff", {}, "not_found"),
-    ("fork", {"name": "new", "checkpoint": "~1"}, "unsupported"),
+    ("fork", {"name": "new", "checkpoint": "~1"}, "not_found"),
     ("fork", {"name": "bad"}, "conflict"),
     ("list", {"subject": "sandbox/nothing"}, "not_found"),
     ("read_file", {"path": "/root/nothing"}, "not_found"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import httpx
 import pytest
@@ -80,3 +82,13 @@ def test_what_cannot_be_is_said_at_the_start(
     assert said.out == ""
     assert text in said.err
     assert "hint: " in said.err
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys\nsys.modules.update(mcp=None, mcp_types=None)\n"
+        "from holdfast.cli.main import main\nsys.exit(main(['mcp']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 5
+    assert "pip install 'holdfast[mcp]'" in done.stderr

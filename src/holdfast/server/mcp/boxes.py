@@ -18,7 +18,7 @@ from holdfast.client.process import Exit, Process
 from holdfast.client.sandbox import Sandbox
 from holdfast.client.streams import Stream
 from holdfast.client.web import Web
-from holdfast.model.errors import Conflict, NotFound, Unsupported
+from holdfast.model.errors import Conflict, NotFound
 from holdfast.server.mcp import answers
 from holdfast.server.mcp import arguments as given
 from holdfast.server.mcp.contract import Progress
@@ -101,14 +101,16 @@ class SandboxLevel:
 
     async def fork(self, name: str, asked: given.Fork) -> answers.Kept:
         new = asked.name.removeprefix("sandbox/")
-        if asked.checkpoint is not None:
-            raise Unsupported(
-                "a sandbox is copied as it is now", hint="fork it, then restore the copy"
-            )
         if await asyncio.to_thread(self._passes.find, new) is not None:
             raise Conflict(f"there is a sandbox/{new} already", hint="choose another name")
-        async with self._using(name) as sandbox:
-            (copy,) = await sandbox.fork()
+        if asked.checkpoint is not None:
+            origin = await self._find(await self._identity(name), asked.checkpoint)
+            told = await self._ask("post", f"/v1/checkpoints/{origin['id']}/sandbox")
+            (made,) = told["sandboxes"]
+            copy = await self._attach(Pass(sandbox_id=made["id"], sandbox_token=made["token"]))
+        else:
+            async with self._using(name) as sandbox:
+                (copy,) = await sandbox.fork()
         await self._remember(new, copy)
         self._places[new] = _Place(sandbox=copy)
         lineage = await self._ask("get", f"/v1/subjects/sandbox/{copy.sandbox_id}/lineage")
