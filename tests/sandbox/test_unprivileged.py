@@ -1,14 +1,16 @@
-"""The engine `process` as somebody who is not root: with bubblewrap, and with nothing but the
-kernel's own namespaces."""
+"""The engine `process` as somebody who is not root: with bubblewrap, with nothing but the kernel's
+own namespaces, and with nothing at all."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import blake3
 import pytest
@@ -67,6 +69,53 @@ asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 """
 
 
+PLAIN = """
+import asyncio, json, os, sys
+from pathlib import Path
+from holdfast.model.errors import Unsupported
+from holdfast.sandbox import keeping, roots, upper
+from holdfast.sandbox.body import Workshop
+from holdfast.sandbox.contract import Limits
+from holdfast.sandbox.engines.plain import Plain
+from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox.files import Files
+from holdfast.testing.engines import bash, begin, run
+
+async def main(kind, folder):
+    engine = ProcessEngine(launcher=Plain())
+    root = roots.default(folder / "root")
+    workshop = Workshop(engine, folder / "boxes")
+    told = {"user": os.geteuid(), "boundary": engine.capabilities.boundary}
+    try:
+        await workshop.make(root, Limits())
+    except Unsupported as error:
+        told["refused"] = str(error)
+    told["nothing"] = sorted(each.name for each in (folder / "boxes").iterdir())
+    body = await workshop.make(root, Limits(), network=True)
+    home = await bash(body, "cd; pwd; echo kept > note; cat note; echo $TMPDIR")
+    told["home"] = home.stdout.split()
+    told["own"] = str(body.build.volume.upper)
+    files = Files(body.line)
+    await files.write("/tmp/script", b"echo run")
+    told["script"] = (await run(body, "bash", "/tmp/script")).stdout.strip()
+    told["read"] = (await files.read("/root/note")).decode().strip()
+    terminal = await run(body, "tty", size=(24, 80))
+    told["terminal"] = terminal.stdout.strip()
+    (folder / "packed").write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+    fill = lambda into: keeping.unpack_files(folder / "packed", into)
+    other = await workshop.make(root, Limits(), network=True, fill=fill)
+    told["copied"] = (await bash(other, "cat ~/note")).stdout.strip()
+    await other.end(); await other.clear()
+    script = "setsid setsid sleep 7777.5 & setsid sleep 7777.5 & disown -a; echo on; exec sleep 1"
+    assert (await bash(body, script)).stdout == "on\\n"
+    await body.end(); await body.clear(); await workshop.close()
+    told["left"] = sorted(each.name for each in (folder / "boxes").iterdir())
+    print(json.dumps(told))
+
+asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+"""
+
+
 def interpreter() -> str:
     """A Python of this version that nobody may run: the one in use may be in root's own home."""
     names = (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
@@ -82,14 +131,14 @@ def interpreter() -> str:
     raise AssertionError(f"nobody can run none of {names}")
 
 
-@pytest.mark.parametrize("kind", ["namespaces", "bubblewrap"])
-def test_somebody_who_is_not_root(kind: str) -> None:
+def as_nobody(program: str, kind: str) -> dict[str, Any]:
+    """What a program says that runs in a folder of nobody's."""
     assert os.geteuid() == 0, "this test needs root, to become somebody else"
     folder = Path("/tmp") / f"holdfast-nobody-{os.getpid()}-{kind}"
     folder.mkdir(mode=0o700)
     try:
         (folder / "secret").write_text("of the host")
-        (folder / "program.py").write_text(PROGRAM)
+        (folder / "program.py").write_text(program)
         for each in (folder, *folder.iterdir()):
             os.chown(each, NOBODY, NOBODY)
         packages = [str(Path(str(module.__file__)).parents[1]) for module in (holdfast, blake3)]
@@ -105,9 +154,23 @@ def test_somebody_who_is_not_root(kind: str) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        told = json.loads(done.stdout)
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
     finally:
         shutil.rmtree(folder)
+
+
+def running(word: bytes) -> bool:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes())
+    return any(word in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "bubblewrap"])
+def test_somebody_who_is_not_root(kind: str) -> None:
+    told = as_nobody(PROGRAM, kind)
     assert told["user"] == NOBODY
     assert told["boundary"] is False  # and it says so
     assert told["home"].split() == ["/root", "kept"]
@@ -123,6 +186,19 @@ def test_somebody_who_is_not_root(kind: str) -> None:
     assert told["terminal"].startswith("/dev/pts/")
     assert told["copied"] == "kept"
     assert told["left"] == []
-    assert b"7777.25" not in b"".join(
-        path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
-    )
+    assert not running(b"7777.25")
+
+
+def test_without_any_walls() -> None:
+    """Own folders and nothing else; what cannot be had is refused, and nothing is left running."""
+    told = as_nobody(PLAIN, "plain")
+    assert told["user"] == NOBODY
+    assert told["boundary"] is False
+    assert "cut off from the network" in told["refused"]
+    assert told["nothing"] == []
+    own = told["own"]
+    assert told["home"] == [f"{own}/root", "kept", f"{own}/tmp"]
+    assert (told["script"], told["read"], told["copied"]) == ("run", "kept", "kept")
+    assert told["terminal"].startswith("/dev/pts/")
+    assert told["left"] == []
+    assert not running(b"7777.5")

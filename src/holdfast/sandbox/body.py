@@ -164,7 +164,7 @@ class Workshop:
             raise
         finally:
             self.prepare()
-        body = Body(build, box, AgentLine(box.pipes))
+        body = Body(build, box, AgentLine(box.pipes, box.places))
         try:
             if not exact:
                 await body.line.ready()

@@ -83,6 +83,11 @@ class Box(Protocol):
         """Descriptors to read from the agent and to write to it; whoever takes them closes them."""
         ...
 
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Paths of the sandbox that its agent finds elsewhere; none where it has a root."""
+        ...
+
     async def freeze(self, image: Path) -> None:
         """Stand still, with memory in `image` and files in the volume, until `thaw` or `end`.
         The agent is quiescent before. Raises CaptureFailed; then it goes on as it was."""

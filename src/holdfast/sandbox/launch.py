@@ -10,11 +10,39 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, from_os_error
 from holdfast.model.tracing import span
+from holdfast.sandbox.contract import Build
 
 steps = logging.getLogger("holdfast.engine")
+
+
+class Launcher(Protocol):
+    """What puts an agent into namespaces of its own."""
+
+    def words(self, build: Build) -> list[str]: ...
+
+    def environ(self, build: Build) -> Mapping[str, str]: ...
+
+    def places(self, build: Build) -> Mapping[str, str]:
+        """Where the agent finds what a sandbox calls otherwise; with walls, nothing."""
+        ...
+
+    def end(self, pid: int) -> None:
+        """End what the process that was launched would leave behind. Blocking."""
+        ...
+
+
+class Walls:
+    """A launcher whose namespaces end with their first process, and have names of their own."""
+
+    def places(self, build: Build) -> Mapping[str, str]:
+        return {}
+
+    def end(self, pid: int) -> None:
+        """Nothing is left."""
 
 
 class Pipes:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
 from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_frame
@@ -45,6 +45,29 @@ class Start:
     size: tuple[int, int] | None = None  # rows and columns of a terminal
     stdin: bool = True
     limits: Mapping[str, int] = field(default_factory=dict)
+
+    def moved(self, places: Mapping[str, str]) -> Start:
+        """The same where a sandbox has no root of its own: paths that stand alone are what they
+        mean there. What is inside of code or of files stays as it is."""
+
+        def there(text: str) -> str:
+            for place, real in places.items():
+                if text == place or text.startswith(f"{place}/"):
+                    return real + text.removeprefix(place)
+            return text
+
+        env = {name: ":".join(map(there, value.split(":"))) for name, value in self.env.items()}
+        call = self.call and {
+            name: there(value) if name in ("path", "to") and isinstance(value, str) else value
+            for name, value in self.call.items()
+        }
+        return replace(
+            self,
+            argv=[there(word) for word in self.argv],
+            call=call,
+            env={"TMPDIR": there("/tmp"), **env},
+            cwd=there(self.cwd),
+        )
 
 
 class Process:
@@ -143,8 +166,9 @@ class Process:
 class AgentLine:
     """Sends orders to an agent and hears what it says."""
 
-    def __init__(self, pipes: tuple[int, int]) -> None:
+    def __init__(self, pipes: tuple[int, int], places: Mapping[str, str] | None = None) -> None:
         self._read, self._write = pipes
+        self._places = places or {}
         self._decoder = AgentDecoder()
         self._out = bytearray()
         self._starting: dict[str, asyncio.Future[Process]] = {}
@@ -165,6 +189,8 @@ class AgentLine:
 
     async def start(self, what: Start, tap: Tap | None = None) -> Process:
         """Begin a process. Raises BadInput or NotFound when it cannot be run."""
+        if self._places:
+            what = what.moved(self._places)
         identity = secrets.token_hex(8)
         order: Header = {
             "type": "start",

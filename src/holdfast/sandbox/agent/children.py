@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 4, 38, 24
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PR_SET_CHILD_SUBREAPER = 36
 LAST_CAPABILITY = 63
 BEYOND = 64  # where a child has the two descriptors that its program will not
 libc = ctypes.CDLL(None, use_errno=True)
@@ -246,3 +247,8 @@ def set_size(terminal: int, rows: int, columns: int) -> None:
 def may_be_looked_at(yes: bool) -> None:
     """Whether others of our user, and our namespace's root, may look into our memory."""
     libc.prctl(PR_SET_DUMPABLE, int(yes), 0, 0, 0)
+
+
+def keep_orphans() -> None:
+    """Be the parent of orphans also where we are not the first process."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -6,7 +6,14 @@ import errno
 import os
 from select import EPOLLIN, EPOLLOUT, epoll
 
-from holdfast.sandbox.agent.children import Process, Spare, may_be_looked_at, set_size, spawn
+from holdfast.sandbox.agent.children import (
+    Process,
+    Spare,
+    keep_orphans,
+    may_be_looked_at,
+    set_size,
+    spawn,
+)
 from holdfast.sandbox.agent.small import (
     SIGCHLD,
     SIGKILL,
@@ -342,6 +349,7 @@ def write_generation(generation: str) -> None:
 
 def main() -> NoReturn:
     may_be_looked_at(False)
+    keep_orphans()
     # The channel moves off the descriptors that programs think of as theirs.
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open("/dev/null", os.O_RDWR)

@@ -21,6 +21,7 @@ STEP_SECONDS = 60.0  # for one command of the runtime
 class ContainerBox:
     """One container, in a folder of its own."""
 
+    places: ClassVar[Mapping[str, str]] = {}  # a container has names of its own
     flags: ClassVar[tuple[str, ...]] = ()  # what the runtime is told in every command
 
     def __init__(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.model.errors import Unsupported
 from holdfast.runtime.command import run
 from holdfast.sandbox.contract import Build
+from holdfast.sandbox.launch import Walls
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _PROBE_SECONDS = 10.0
@@ -67,7 +68,7 @@ exec chroot "$root" "$@"
 """
 
 
-class Namespaces:
+class Namespaces(Walls):
     """Starts a box with the tools that every Linux has."""
 
     programs: tuple[str, ...] = ("unshare", "setpriv", "chroot", "mount", "mknod", "hostname")

@@ -7,11 +7,12 @@ begins anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
@@ -19,20 +20,14 @@ from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
+from holdfast.sandbox.engines.plain import Plain
 from holdfast.sandbox.limits import Groups
 
+log = logging.getLogger("holdfast.sandbox")
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
 
 
-class Launcher(Protocol):
-    """What puts an agent into namespaces of its own."""
-
-    def words(self, build: Build) -> list[str]: ...
-
-    def environ(self, build: Build) -> Mapping[str, str]: ...
-
-
-class Bubblewrap:
+class Bubblewrap(launch.Walls):
     """Starts a box with bubblewrap, which needs no root."""
 
     def __init__(self, program: Path) -> None:
@@ -45,18 +40,18 @@ class Bubblewrap:
         return {"PATH": os.defpath}
 
 
-def _launcher(environ: Mapping[str, str]) -> Launcher:
-    """The best there is. Raises Unsupported, in words."""
+def _launcher(environ: Mapping[str, str]) -> launch.Launcher:
+    """The best there is, down to no walls at all. Raises Unsupported, in words."""
     engine = found.find("bwrap", environ)
     if engine is not None:
         return Bubblewrap(engine.program)
     try:
         return Namespaces() if os.geteuid() == 0 else UserNamespaces()
     except Unsupported as trouble:
-        raise Unsupported(
-            f"the engine process needs bubblewrap or namespaces, and {trouble}",
-            hint="apt-get install bubblewrap; holdfast doctor says which switches are closed",
-        ) from None
+        if os.geteuid() == 0:
+            raise  # nothing of root's is to run without any walls
+        log.warning("sandboxes have no walls at all: there is no bubblewrap, and %s", trouble)
+        return Plain()
 
 
 class ProcessEngine:
@@ -74,7 +69,7 @@ class ProcessEngine:
     )
 
     def __init__(
-        self, environ: Mapping[str, str] = os.environ, launcher: Launcher | None = None
+        self, environ: Mapping[str, str] = os.environ, launcher: launch.Launcher | None = None
     ) -> None:
         self.launcher = launcher or _launcher(environ)
 
@@ -86,9 +81,9 @@ class ProcessEngine:
         if privileged:
             await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
         groups = limits.make(build.name, build.limits, processes=build.limits.processes + 2)
-        box = ProcessBox(build, groups)
-        words, environ = self.launcher.words(build), self.launcher.environ(build)
+        box = ProcessBox(build, groups, self.launcher)
         try:
+            words, environ = self.launcher.words(build), self.launcher.environ(build)
             box.process = await launch.start(groups.wrap(words), box.launched, box.log, environ)
             box.launched.close_inner()
         except BaseException:
@@ -106,9 +101,11 @@ class ProcessBox:
 
     process: asyncio.subprocess.Process | None = None
 
-    def __init__(self, build: Build, groups: Groups) -> None:
+    def __init__(self, build: Build, groups: Groups, launcher: launch.Launcher) -> None:
         self._build = build
         self._groups = groups
+        self._launcher = launcher
+        self.places = launcher.places(build)
         self.log = build.folder / "launch.log"
         self.launched = launch.Pipes()
 
@@ -125,7 +122,9 @@ class ProcessBox:
     async def end(self) -> None:
         self._groups.kill()
         if self.process is not None and self.process.returncode is None:
-            self.process.kill()
+            await asyncio.to_thread(self._launcher.end, self.process.pid)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                self.process.kill()
             await self.process.wait()
 
     async def clear(self) -> None:
