@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import NotFound, Unsupported
 from holdfast.store import open_store
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.local import LocalBackend
@@ -22,6 +22,7 @@ from holdfast.store.backends.objects.bucket import Bucket
 from holdfast.store.backends.objects.cache import Cache
 from holdfast.store.backends.objects.clients import connect
 from holdfast.testing.backends import BackendSuite
+from holdfast.testing.google import GoogleServer
 from holdfast.testing.servers import AzuriteServer, Server
 
 
@@ -110,6 +111,50 @@ class TestAzure(ObjectSuite):
             assert again.read("state/x", "part", trust=True) == data
         with pytest.raises(NotFound, match="bucket"):
             open_store("az://missing/store")
+
+
+class TestGoogle(ObjectSuite):
+    """Through Google's own protocol, on a server of the tests' own: there is no other."""
+
+    @pytest.fixture
+    def google(self) -> Iterator[GoogleServer]:
+        with GoogleServer() as server:
+            yield server
+
+    @pytest.fixture
+    def place(self, google: GoogleServer, prefix: str, tmp_path: Path) -> Machines:
+        store = connect(Address("gs", "bucket", prefix), google.environ)
+        return Machines(Bucket(store), tmp_path, bundle=1000)
+
+    def test_a_store_at_an_address(
+        self, google: GoogleServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in google.environ.items():
+            monkeypatch.setenv(name, value)
+        data = random.Random(0).randbytes(12_000_000)
+        with open_store("gs://bucket/some/store") as store:
+            with store.lease("state/x") as lease, store.draft("state/x", lease=lease) as draft:
+                draft.put("part", data, split="segment")
+                draft.commit()
+            assert store.verify(deep=True).ok
+        assert all(key.startswith("some/store/") for key in google.objects)
+        monkeypatch.setenv("HOLDFAST_HOME", f"{os.environ['HOLDFAST_HOME']}/another")
+        with open_store("gs://bucket/some/store", create=False) as again:
+            assert again.read("state/x", "part", trust=True) == data
+        with pytest.raises(NotFound):
+            open_store("gs://bucket/other", create=False)
+
+    def test_one_that_ignores_conditions_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with GoogleServer(conditions=False) as bad:
+            for name, value in bad.environ.items():
+                monkeypatch.setenv(name, value)
+            with open_store("gs://bucket/store") as store:
+                with pytest.raises(Unsupported, match="conditions"):
+                    store.lease("state/x")
+                with store.draft("state/x") as draft:
+                    draft.put("part", b"x")
+                    with pytest.raises(Unsupported, match="nothing is written"):
+                        draft.commit()
 
 
 class TestObjectsInMemory(ObjectSuite):

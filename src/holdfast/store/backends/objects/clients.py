@@ -126,7 +126,13 @@ def gcs_settings(address: Address, environ: Environ) -> dict[str, Any]:
         settings["base_url"] = _endpoint(endpoint)
     if emulator:
         settings["skip_signature"] = True
+        # Which the client minds when it reads; to write it wants a token all the same.
+        settings["credential_provider"] = _no_token
     return settings
+
+
+def _no_token() -> dict[str, Any]:
+    return {"token": "none", "expires_at": None}
 
 
 def _given(settings: Mapping[str, str | None]) -> dict[str, Any]:
