@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import moment
-from holdfast.model.errors import BadInput, Conflict, HoldfastError, LeaseLost, Owned, UsageError
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    HoldfastError,
+    LeaseLost,
+    Owned,
+    Unsupported,
+    UsageError,
+)
 from holdfast.model.owner import Owner
 from holdfast.model.subject import Subject
 from holdfast.store import Store, open_store
@@ -24,6 +32,7 @@ from holdfast.store.keys import load_keyring
 from holdfast.store.leases import Watch
 from holdfast.store.log.entries import Own
 from holdfast.store.retention import Last
+from holdfast.testing.power import powered
 
 SUBJECT = "session/work"
 Pair = tuple[Store, Store]
@@ -291,3 +300,17 @@ def test_an_owner_known_to_exist_is_alive_until_its_time_is_over() -> None:
     assert watch.look(OWNER_RECORD, vouched, 100) == "alive"
     assert watch.look(OWNER_RECORD, vouched, 115) == "gone"
     assert watch.look(OWNER_RECORD, None, 116) == "gone"
+
+
+@pytest.mark.timeout(120)
+def test_a_directory_of_somebody_elses_file_system_has_no_leases(tmp_path: Path) -> None:
+    """A real mount of which nobody can tell whether other machines see its locks: it is said so,
+    and everything else works."""
+    with powered(tmp_path / "mount") as power, open_store(power.root / "store") as store:
+        with pytest.raises(Unsupported, match="fuse") as caught:
+            store.lease("state/a")
+        assert "object store" in (caught.value.hint or "")
+        with store.draft("state/a") as draft:
+            draft.put("part", b"x")
+            draft.commit()
+        assert store.read("state/a", "part") == b"x"

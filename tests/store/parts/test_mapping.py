@@ -160,7 +160,7 @@ class Vanishing(LocalBackend):
 
     def path(self, volume: bytes) -> Path | None:
         found = super().path(volume)
-        if found is not None and volume in self._files:  # its table was read before
+        if found is not None and volume in self._open._files:  # its table was read before
             found.unlink()
         return found
 

@@ -260,3 +260,31 @@ def test_a_copy_that_was_killed_goes_on(source: Store, tmp_path: Path, noise: No
         source.copy_to(target)
         assert equal(source, target)
     assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "rename"])
+def test_a_copy_killed_at_each_step_leaves_nothing_half_there(
+    source: Store, tmp_path: Path, noise: Noise, call: str
+) -> None:
+    """Packs, their names, entries, heads: whatever was next, the store is whole and goes on."""
+    made = [save(source, noise(1_200_000, number), f"state/{number}") for number in range(2)]
+    killed = 0
+    for step in range(1, 40):
+        place = tmp_path / f"target {step}"
+        open_store(place).close()
+        inject = f"inject={call}:signal=KILL:when={step}"
+        command = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", inject, sys.executable, "-c"]
+        done = subprocess.run(
+            [*command, COPY, str(tmp_path / "source"), str(place)], stdout=subprocess.PIPE
+        )
+        with open_store(place) as target:
+            there = target.list()
+            assert {each.id for each in there} <= {each.id for each in made}
+            assert target.verify(deep=True).ok
+            source.copy_to(target)
+            assert equal(source, target)
+        if done.returncode == 0:
+            break
+        killed += 1
+    assert killed
+    assert done.returncode == 0  # the last one came to its end
