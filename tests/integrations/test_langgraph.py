@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph import HoldfastSaver, records
 from holdfast.model.errors import BadInput, Corrupt, Unsupported
 from holdfast.store import Store, open_store
 
@@ -370,6 +370,36 @@ def test_a_thread_of_the_first_format_is_read_and_goes_on(saver: HoldfastSaver) 
     assert values == [new["channel_values"], old["channel_values"]]
     saver.copy_thread("t", "u")
     assert [each.checkpoint["id"] for each in saver.list(thread("u"))] == ["0002", "0001"]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_id", "time"),
+    [
+        ("1f1e126b-28f6-6222-80c8-72fb5e975fe7", "2026-01-01T00:00:00+00:00"),
+        ("1F1E126B-28F6-6222-80C8-72FB5E975FE7", "2026-01-01T00:00:00.000001+00:00"),
+        ("1f1e126b28f6622280c872fb5e975fe7", "2026-01-01T01:00:00+01:00"),
+        ("0001", "2026-01-01 00:00:00"),
+        ("x", "yesterday"),
+        ("x", ""),
+        ("x", 1767225600),
+        (b"x" * 16, "2026-01-01T00:00:00+00:00"),
+    ],
+)
+def test_records_are_short_and_say_all(checkpoint_id: str, time: Any) -> None:
+    checkpoint = {"v": 4, "id": checkpoint_id, "ts": time, "channel_values": {"n": [1]}}
+    for typed in (True, False):
+        record = {
+            "langgraph": 1,
+            "parent": checkpoint_id,
+            "checkpoint": checkpoint,
+            "metadata": {"source": "loop"},
+            "typed": typed,
+        }
+        assert records.expand(records.compact(record)) == record
+    assert records.expand({"langgraph": 4}) is None
+    flat = {"langgraph": 2, "checkpoint": {"id": "1"}, "channel/n": 5, "typed": True}
+    nested = {"id": "1", "channel_values": {"n": 5}}
+    assert records.expand(flat) == {"langgraph": 1, "checkpoint": nested, "typed": True}
 
 
 # processes

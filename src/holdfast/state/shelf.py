@@ -149,7 +149,7 @@ class Shelf:
 
     def _settle(self, made: Checkpoint, limit: int) -> StateCheckpoint:
         """Let go of what is beyond the limit, now that the new one is durable."""
-        if self._store.count(self.subject) > limit:
+        if self._store.count(self.subject, look=False) > limit:
             line = self._line()
             free = [self._told(each, line.get) for each in line.values() if not _is_held(each)]
             surplus = lineage.surplus(free, limit)

@@ -33,7 +33,7 @@ class Piece:
     record: PartRecord
     chunks: set[bytes] = field(default_factory=set)
     kept_in: tuple[bytes, ...] = ()  # volumes of what was taken over as it is
-    kept: dict[bytes, bytes] | None = None  # which that is, by chunk; None: all there is
+    kept: Collection[bytes] | None = None  # the chunks of that; None: all there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Composition:
     """Takes chunks through its sink, and composes commits of them."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self.process = os.getpid()
         hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
@@ -82,8 +82,8 @@ class Composition:
         """Append the entry that `build` composes of the log as it is then."""
         if self.sink.packs:
             # Writes them out, which may take long; others should not have to wait for that.
-            build(self._ledger.refresh())
-        now = self._ledger.append(build)
+            build(self.ledger.refresh())
+        now = self.ledger.append(build)
         self._counted = self.sink.stored_bytes  # not counted again for the next one
         return now
 
@@ -144,7 +144,7 @@ class Composition:
             rollback_of=facts.rollback_of,
             fence=fence,
             maker=provenance.maker if provenance else b"",
-            proof=provenance.proof if provenance else self._ledger.keyring.prove(found),
+            proof=provenance.proof if provenance else self.ledger.keyring.prove(found),
             trusted=provenance is not None and provenance.trusted,
             labels=provenance.labels if provenance else None,
             pinned=provenance is not None and provenance.pinned,
@@ -169,7 +169,7 @@ class Composition:
 
         Our hold keeps the file itself in place until we are done.
         """
-        library = self._ledger.library
+        library = self.ledger.library
         if now.seq != self._began:
             library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
@@ -180,7 +180,7 @@ class Composition:
                 chunks = set(part_chunks(library, piece.record) if again is None else again)
                 self.sink.refer(chunks, library.get)
                 piece.chunks |= chunks
-                piece.kept, piece.kept_in = {}, ()
+                piece.kept, piece.kept_in = (), ()
 
 
 def _give_up(sink: Sink, hold: Hold, process: int) -> None:

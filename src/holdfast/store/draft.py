@@ -19,7 +19,6 @@ from holdfast.model.tracing import span
 from holdfast.store import references
 from holdfast.store.chunks import workers
 from holdfast.store.composition import Composition, Piece
-from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
@@ -48,7 +47,7 @@ class Draft:
 
     def __init__(
         self,
-        ledger: Ledger,
+        composition: Composition,
         subject: Subject,
         parent: Record | None,
         *,
@@ -59,7 +58,9 @@ class Draft:
         rollback_of: bytes | None = None,
         fence: int = 0,
     ) -> None:
-        self._ledger = ledger
+        self._composition = composition
+        self._ledger = composition.ledger
+        self._sink = composition.sink
         self._subject = subject
         self._parent = parent
         self._reason = reason
@@ -70,12 +71,10 @@ class Draft:
         self._fence = fence
         self._before: dict[str, PartRecord] | None = None  # the parent's parts, once asked for
         self._pieces: dict[str, Piece] = {}
-        self._trees: dict[str, Twig] = {}  # of structures, to be recalled
+        self._trees: dict[str, tuple[Twig, Recollection | None]] = {}  # to be recalled
         self._origins: dict[str | None, Origin] = {}  # of parts that are taken over
         self._done = False
         _check_texts(reason, stage, self._tags)
-        self._composition = Composition(ledger)
-        self._sink = self._composition.sink
 
     def __enter__(self) -> Draft:
         return self
@@ -266,11 +265,10 @@ class Draft:
         last = self._recalled(name)
         root, tree = write_tree(value, put, last.tree if last else None)
         piece = self._mapped(name, tree.size, "structure", root, 0, [], used)
-        self._trees[name] = tree
+        self._trees[name] = tree, last
         if last is not None:
-            known = last.volumes
-            piece.kept = {chunk: known[chunk] for chunk in tree.chunks if chunk not in used}
-            piece.kept_in = tuple(set(piece.kept.values()))
+            piece.kept = [chunk for chunk in tree.chunks if chunk not in used]
+            piece.kept_in = tuple(set(map(last.volumes.__getitem__, piece.kept)))
         return piece
 
     def _recalled(self, name: str) -> Recollection | None:
@@ -279,16 +277,24 @@ class Draft:
         if last is None:
             return None
         now = self._ledger.catalogue
-        good = all(now.is_usable(volume, last.seq) for volume in set(last.volumes.values()))
+        good = all(now.is_usable(volume, last.seq) for volume in last.needs)
         return last if good else None
 
     def _remember(self, record: Record) -> None:
         origin = record.frame.origin
         for name, piece in self._pieces.items():
-            if (tree := self._trees.get(name)) is not None:
-                volumes = dict(piece.kept or {})
-                volumes.update((c, self._sink.volume(c) or origin) for c in piece.chunks)
-                new = Recollection(piece.record.root, tree, volumes, record.frame.seq)
+            if name in self._trees:
+                tree, last = self._trees[name]
+                fresh = {c: self._sink.volume(c) or origin for c in piece.chunks}
+                known = last.volumes if last and piece.kept_in else {}
+                if len(known) > 2 * len(tree.chunks):  # mostly of what is no longer there
+                    known = {c: known[c] for c in piece.kept or ()}
+                new = Recollection(
+                    tree,
+                    {**known, **fresh},
+                    frozenset((*piece.kept_in, *fresh.values())),
+                    record.frame.seq,
+                )
                 self._ledger.recall.keep((str(self._subject), name), new)
 
     def _mapped(

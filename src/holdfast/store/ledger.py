@@ -25,6 +25,7 @@ from holdfast.store.chunks.index import Body
 from holdfast.store.chunks.library import Library
 from holdfast.store.cipher import NAME as CIPHER_NAME
 from holdfast.store.cipher import PLAIN, Cipher
+from holdfast.store.copies import Copies
 from holdfast.store.keys import Keyring
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import (
@@ -51,10 +52,18 @@ _PATIENCE = 1000  # lost races for the next entry before a writer gives up
 class Ledger:
     """What a store knows. Thread-safe."""
 
-    def __init__(self, backend: Backend, keyring: Keyring, cipher: Cipher = PLAIN) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        keyring: Keyring,
+        cipher: Cipher = PLAIN,
+        copies: Copies | None = None,
+    ) -> None:
         self.backend = backend
         self.keyring = keyring
         self.cipher = cipher
+        self.copies = copies or Copies(None, keyring)
+        self._swept = -1  # of copies, after the entry that dropped something
         self.library = Library(backend, cipher)
         self.recall = Recall()
         self.catalogue = Catalogue()
@@ -89,6 +98,7 @@ class Ledger:
             if taken:
                 self.library.index.add_bodies(_bodies(now, taken))
             self.catalogue = now
+            self._sweep(now)
             return now
 
     def glance(self) -> Catalogue:
@@ -138,7 +148,14 @@ class Ledger:
             record = self._take(now, frame, entry)
             if record is not None and frame.body_size:
                 self.library.index.add_bodies(_bodies(now, [record]))
+            self._sweep(now)
             return now
+
+    def _sweep(self, now: Catalogue) -> None:
+        """Let no copy outlive its checkpoint, whoever dropped it."""
+        if now.last_drop != self._swept:
+            self._swept = now.last_drop
+            self.copies.sweep(now.records)
 
     def _built(self, build: Build) -> tuple[Catalogue, Entry, bytes]:
         """An entry by what is known. It need not be all there is: then the backend refuses the

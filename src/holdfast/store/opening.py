@@ -8,12 +8,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from holdfast.model.errors import BadInput, Unsupported, UsageError
-from holdfast.model.home import default_store_url
+from holdfast.model.home import default_store_url, home
 from holdfast.store import slots
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.cipher import PLAIN, AesCipher, Cipher
+from holdfast.store.copies import Copies
 from holdfast.store.keys import Keyring, load_keyring
 from holdfast.store.slots import Secret
 from holdfast.store.store import Store
@@ -51,7 +52,10 @@ def open_store(
     backend = open_backend(address, create=create, environ=environ)
     try:
         cipher = _cipher(backend, given, encrypt, ask, environ)
-        store = Store(backend, keyring or load_keyring(environ), cipher)
+        keys = keyring or load_keyring(environ)
+        kept = not isinstance(backend, MemoryBackend)
+        folder = home(environ) / "copies" / backend.store_id if kept else None
+        store = Store(backend, keys, cipher, Copies(folder, keys, cipher))
         if encrypt:
             store.declare()
         return store

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from holdfast.model.owner import Owner
 from holdfast.model.subject import Subject
 from holdfast.store import references
+from holdfast.store.composition import Composition
 from holdfast.store.draft import Draft
 from holdfast.store.faces.carrying import Carrying
 from holdfast.store.faces.keeping import Keeping
@@ -40,23 +41,29 @@ class Store(Looking, Reading, Moving, Keeping, Carrying):
         head stays where it is, until `move_heads` moves several at once. Raises Owned when
         somebody else has a lease of the subject; `commit` raises LeaseLost when we had it."""
         who = subject_of(subject)
-        now = self._ledger.refresh()
-        fence = self._right(str(who), lease)
-        if parent == "head":
-            base = now.head(str(who))
-        else:
-            base = None if parent is None else references.resolve(now, parent)
+        name = str(who)
         verb: Verb = "fork" if new else "aside" if aside else "checkpoint"
-        return Draft(
-            self._ledger,
-            who,
-            base,
-            reason=reason,
-            stage=stage,
-            tags=tags or {},
-            verb=verb,
-            fence=fence,
-        )
+        composition = Composition(self._ledger)  # has read the log
+        try:
+            fence = self._right(name, lease)
+            now = self._ledger.catalogue
+            if parent == "head":
+                base = now.head(name)
+            else:
+                base = None if parent is None else references.resolve(now, parent)
+            return Draft(
+                composition,
+                who,
+                base,
+                reason=reason,
+                stage=stage,
+                tags=tags or {},
+                verb=verb,
+                fence=fence,
+            )
+        except BaseException:
+            composition.discard()
+            raise
 
     def lease(
         self,

@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
 from holdfast.store import Store, open_store
+from holdfast.store.backends import marker
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.keys import load_keyring
 from holdfast.store.log.frames import Signed, signed_message
@@ -122,3 +123,14 @@ def test_a_missing_pack_is_named_and_spares_the_others(store: Store, save, place
         again.delete(lost)
         again.prune()
         assert again.verify(deep=True).ok
+
+
+def test_a_store_cannot_name_a_folder_of_this_machine(tmp_path: Path) -> None:
+    """Its id becomes the name of a folder in HOLDFAST_HOME, and a store may come from anybody."""
+    place = tmp_path / "store"
+    open_store(place).close()
+    fields = json.loads((place / marker.NAME).read_bytes())
+    del fields["checksum"]
+    (place / marker.NAME).write_bytes(marker._encode(fields | {"id": "../../elsewhere"}))
+    with pytest.raises(Corrupt, match="id"):
+        open_store(place)

@@ -11,6 +11,7 @@ import pytest
 from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.msgpack import Ext
 
 from holdfast.model.errors import BadInput, Corrupt
 from holdfast.store import Store
@@ -218,8 +219,14 @@ def test_a_refused_value_leaves_the_draft_usable(store: Store) -> None:
         b"\x92\xa1m\x91\xc0",
         b"\x92\xa1\x80\x01",
         b"\x92\xa1v" + b"\x91" * 100_000,
+        msgspec.msgpack.encode(["L", b"r" * 32, 5]),
+        msgspec.msgpack.encode(["L", b"r" * 32, 0]),
+        msgspec.msgpack.encode(["L", b"r" * 32, Ext(3, b"\x92\xa1l\x91\xc0"), None]),
+        msgspec.msgpack.encode(["l", [1], Ext(3, b"\x92\xa1l\x91\xc0")]),
+        msgspec.msgpack.encode(["v", Ext(3, b"\x92\xa1l\x91\xc0")]),
+        msgspec.msgpack.encode(["l", [Ext(3, b"\x92\xa1x\x91\xc0")]]),
     ],
-    ids=range(7),
+    ids=range(13),
 )
 def test_a_node_that_makes_no_sense_is_corrupt(node: bytes) -> None:
     with pytest.raises(Corrupt):
@@ -239,6 +246,18 @@ def test_a_node_with_the_wrong_content_is_never_another_error(kind: str, content
     else:
         with pytest.raises(Corrupt):
             read_value(b"root", chunks.__getitem__)
+
+
+def test_a_node_may_stand_in_the_place_of_a_reference_to_it() -> None:
+    run = msgspec.msgpack.encode(["l", [1, 2]])
+    tail = msgspec.msgpack.encode(["l", [3, Ext(3, msgspec.msgpack.encode(["m", ["a", 4]]))]])
+    root = msgspec.msgpack.encode(["L", b"r" * 32, Ext(3, tail)])
+    assert read_value(b"root", {b"root": root, b"r" * 32: run}.__getitem__) == [1, 2, 3, {"a": 4}]
+    deep = run
+    for _ in range(5000):
+        deep = msgspec.msgpack.encode(["l", [Ext(3, deep)]])
+    with pytest.raises(Corrupt):
+        read_value(b"root", {b"root": deep}.__getitem__)
 
 
 def test_a_structure_that_contains_itself_is_corrupt() -> None:

@@ -95,6 +95,19 @@ def test_a_tree_depends_on_the_value_alone(value: Any, how: list[str], new: Any)
         assert last.build() == value
 
 
+def test_a_conversation_takes_two_or_three_chunks_a_step() -> None:
+    """The message, and the nodes above it, which stand in each other while they are small."""
+    shelf, last, puts = Shelf(), None, []
+    messages: list[Any] = []
+    for step in range(300):
+        messages = [*messages, {"id": step, "text": f"{step} " * 300}]
+        before = shelf.puts
+        root, last = write_tree({"state": {"messages": messages}}, shelf.put, last)
+        puts.append(shelf.puts - before)
+    assert read_value(root, shelf.chunks.__getitem__) == {"state": {"messages": messages}}
+    assert sum(puts[8:]) < 3 * len(puts[8:])
+
+
 def test_what_did_not_change_is_not_put_again() -> None:
     shelf = Shelf()
     state = {"messages": [{"id": i, "text": f"{i} " * 500} for i in range(300)], "step": 0}

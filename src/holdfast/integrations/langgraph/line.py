@@ -40,7 +40,7 @@ class Line:
         """All there are now, by id, in the order in which the ids came."""
         with self._lock:
             self._follow()
-            if self._store.count(self.subject) != self._count:
+            if self._store.count(self.subject, look=False) != self._count:
                 self._clear()  # something was dropped, by us or by others
                 self._follow()
             return self._ids

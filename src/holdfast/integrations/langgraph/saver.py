@@ -29,8 +29,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.integrations.langgraph.packing import Known, Packer, unpack
+from holdfast.integrations.langgraph.records import FORMAT, Record
 from holdfast.integrations.langgraph.subjects import Space
-from holdfast.integrations.langgraph.threads import FORMAT, Record, Threads
+from holdfast.integrations.langgraph.threads import Threads
 from holdfast.model.checkpoint import Checkpoint as Stored
 from holdfast.model.errors import BadInput, Corrupt, NotFound
 from holdfast.store import Store, open_store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+from holdfast.integrations.langgraph import records
 from holdfast.integrations.langgraph.line import TAG, Line
-from holdfast.integrations.langgraph.packing import TYPED
+from holdfast.integrations.langgraph.records import Record
 from holdfast.integrations.langgraph.subjects import KIND, Space, is_cut, space_of
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound, Unsupported
@@ -16,13 +16,7 @@ from holdfast.store import Store
 from holdfast.store.parts.trees import Plain
 
 PART = "state"
-FORMAT = 1
-_FLAT = 2  # the format in which each channel is a member of the record itself
-_CHANNEL = "channel/"
 _RUN = "run"  # the tag with the id of the run
-
-# A record is JSON-like, which has no narrower type.
-Record = dict[str, Any]
 
 
 class Threads:
@@ -74,11 +68,12 @@ class Threads:
         record = self.store.value(stored.id, PART)
         if not isinstance(record, dict) or "langgraph" not in record:
             raise Corrupt(f"{stored.short} was not written by LangGraph", where=stored.id)
-        if record["langgraph"] not in (FORMAT, _FLAT):
+        found = records.expand(record)
+        if found is None:
             raise Unsupported(
                 f"{stored.short} was written by a newer Holdfast", hint="upgrade Holdfast"
             )
-        return _nested(record) if record["langgraph"] == _FLAT else record
+        return found
 
     def _name(self, stored: Checkpoint) -> str | None:
         """The id that LangGraph gave to what Holdfast copied: a fork or a rollback."""
@@ -102,8 +97,8 @@ class Threads:
             tags[_RUN] = run
         if is_cut(space.subject):
             record = {**record, "thread": space.thread, "namespace": space.namespace}
-        source, step = metadata.get("source", "put"), metadata.get("step", "")
-        self._commit(space.subject, parent, _flat(record), f"{source} {step}".strip(), tags)
+        reason = f"{metadata.get('source', 'put')} {metadata.get('step', '')}".strip()
+        self._commit(space.subject, parent, records.compact(record), reason, tags)
         self.drop(before)
 
     def put_writes(self, space: Space, checkpoint_id: str, record: Record) -> None:
@@ -155,24 +150,3 @@ class Threads:
         with draft:
             draft.put(PART, Plain(record), split="structure")
             draft.commit()
-
-
-def _flat(record: Record) -> Record:
-    """The record with its channels as members: the fewer nodes there are above a channel, the less
-    is written at each step."""
-    checkpoint = record["checkpoint"]
-    channels = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
-    if not isinstance(channels, dict) or TYPED in channels:
-        return record
-    rest = {name: value for name, value in checkpoint.items() if name != "channel_values"}
-    members = {f"{_CHANNEL}{name}": value for name, value in channels.items()}
-    return {**record, "langgraph": _FLAT, "checkpoint": rest, **members}
-
-
-def _nested(record: Record) -> Record:
-    """The inverse."""
-    names = [name for name in record if name.startswith(_CHANNEL)]
-    channels = {name.removeprefix(_CHANNEL): record.pop(name) for name in names}
-    if isinstance(record.get("checkpoint"), dict):
-        record["checkpoint"]["channel_values"] = channels
-    return {**record, "langgraph": FORMAT}

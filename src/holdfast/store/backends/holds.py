@@ -22,6 +22,7 @@ from holdfast.model.errors import HoldfastError, from_os_error
 
 _NAME = re.compile(r"(\.?)([0-9a-f]{16})-([0-9a-f]{16})")
 _SPARE = 4  # files that are kept for later
+_LATE = 32  # entries that a name may be behind: a new one costs as much as all else here
 
 # A forked child must not keep its parent's holds alive, so it closes its copies of the files.
 _open_files: weakref.WeakSet[_HoldFile] = weakref.WeakSet()
@@ -33,6 +34,7 @@ class _HoldFile:
     def __init__(self, folder: Path | str, seq: int) -> None:
         self.nonce = secrets.token_bytes(8)
         self._folder = str(folder)  # as text: a Path costs as much as the calls below
+        self._seq = seq
         self._path = self._named(seq)
         self._fd = locked_file(f"{folder}/.{seq:016x}-{self.nonce.hex()}", self._path)
         _open_files.add(self)
@@ -48,11 +50,11 @@ class _HoldFile:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.fstat(self._fd).st_nlink:
                 return False
-            # Until it has its new name it protects more than it need, never less.
-            wanted = self._named(seq)
-            if wanted != self._path:
+            # With its old name it protects more than it need, never less.
+            if not 0 <= seq - self._seq <= _LATE:
+                wanted = self._named(seq)
                 os.rename(self._path, wanted)
-                self._path = wanted
+                self._path, self._seq = wanted, seq
         except OSError:
             return False
         return True

@@ -262,6 +262,8 @@ class LocalBackend:
 
     def close(self) -> None:
         self._open.close()
+        with self._lock:
+            self._log.close()
         self._holds.close()
 
     # -- inside

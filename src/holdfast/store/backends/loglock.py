@@ -1,4 +1,8 @@
-"""The lock of a local log: whoever appends holds it, for one write and one sync."""
+"""The lock of a local log: whoever appends holds it, for one write and one sync.
+
+Its file stays open from one entry to the next. A forked child closes its copy at once: with it, a
+parent that is killed while it writes would leave the lock to the child.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +19,8 @@ from pathlib import Path
 from holdfast.model.errors import Conflict, from_os_error
 
 PATIENCE = 30.0  # seconds
+
+_locks: weakref.WeakSet[LogLock] = weakref.WeakSet()
 
 
 class LogLock:
@@ -23,24 +30,41 @@ class LogLock:
         self._path = path
         self._patience = patience
         self._mutex = threading.Lock()
+        self._fd = -1
+        _locks.add(self)
 
     @contextmanager
     def held(self, reading: bool = False) -> Iterator[None]:
         """Raises Conflict when somebody else holds it for too long."""
         with self._mutex:
-            path = self._path
-            flags = os.O_RDONLY if reading and path.exists() else os.O_RDWR | os.O_CREAT
+            fd = self._opened(reading)
+            self._wait(fd)
             try:
-                fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-            except OSError as error:
-                raise from_os_error(error, "locking the log") from error
-            try:
-                self._wait(fd)
                 yield
             finally:
-                # Closing alone would leave the lock to a child that was forked meanwhile.
-                fcntl.flock(fd, fcntl.LOCK_UN)
-                os.close(fd)
+                if self._fd == fd:  # else this is a forked child, which has nothing to let go of
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of the file; whoever locks again opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _opened(self, reading: bool) -> int:
+        # A file without a name is one that others do not find: somebody removed it.
+        if self._fd >= 0 and os.fstat(self._fd).st_nlink:
+            return self._fd
+        self.close()
+        flags = os.O_RDONLY if reading and self._path.exists() else os.O_RDWR | os.O_CREAT
+        try:
+            self._fd = os.open(self._path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise from_os_error(error, "locking the log") from error
+        return self._fd
 
     def _wait(self, fd: int) -> None:
         deadline = time.monotonic() + self._patience
@@ -70,3 +94,11 @@ def _holder(inode: int) -> str:
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
             return f" by process {fields[4]}"
     return ""
+
+
+def _close_all_in_child() -> None:
+    for lock in list(_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_all_in_child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 
 from blake3 import blake3
@@ -13,6 +14,7 @@ from holdfast.model.errors import Corrupt, Unsupported
 NAME = "holdfast.json"
 FORMAT = "holdfast-store"
 VERSION = 1
+_ID = re.compile(r"[0-9a-f-]{1,64}")
 
 
 def encode_new() -> bytes:
@@ -41,6 +43,8 @@ def decode(data: bytes, place: str) -> str:
         )
     if not good:
         raise Corrupt(f"{place}/{NAME} does not match its checksum", where=NAME)
+    if not _ID.fullmatch(store_id):  # it becomes the name of a folder on this machine
+        raise Corrupt(f"{place}/{NAME} has an id that is none", where=NAME)
     return store_id
 
 

@@ -6,14 +6,14 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.model.errors import Conflict, from_os_error
 from holdfast.store.backends import logfiles
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.disk import Disk, Sync
-from holdfast.store.backends.files import open_file, write_all
+from holdfast.store.backends.files import KeptFile, open_file, write_all
 from holdfast.store.backends.logfiles import LogFile
 from holdfast.store.backends.loglock import PATIENCE, LogLock
 from holdfast.store.log import frames as framing
@@ -24,8 +24,7 @@ _TICK = 50_000_000  # ns; file systems tell times apart that are further apart t
 _NOTHING = Tail([])
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
+class _Position(NamedTuple):
     """How far the log was read: behind entry `seq`, at `offset` of the segment `path`."""
 
     seq: int = 0
@@ -38,12 +37,14 @@ class LocalLog:
 
     def __init__(self, folder: Path, tmp: Path, disk: Disk, patience: float = PATIENCE) -> None:
         self._folder = folder
+        self._place = str(folder)  # looked at often, and a Path is slow to say where it is
         self._lock = LogLock(folder / "lock", patience)
         self._tmp = tmp
         self._disk = disk
         self._position = _Position()
         self._names: tuple[int, int] = (0, 0)  # when names last changed, and when they were read
         self._newest: list[Path] = []  # where entries are added, as far as the names say
+        self._written = KeptFile()
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
 
     def files(self) -> list[LogFile]:
@@ -81,7 +82,8 @@ class LocalLog:
                 path, offset = self._end(signed.seq)
             assert path is not None  # what is still has been read
             name = logfiles.segment_name(path)
-            self._write(path, offset, framing.encode_frame(signed, name))
+            data = framing.encode_frame(signed, name)
+            self._write(path, offset, data)
             at = framing.body_offset(signed, offset)
             frame = Frame(
                 seq=signed.seq,
@@ -92,7 +94,7 @@ class LocalLog:
                 body_offset=at,
                 body_size=len(signed.body),
             )
-            self._position = _Position(signed.seq, path, os.stat(path).st_size)
+            self._position = _Position(signed.seq, path, offset + len(data))
             return frame
 
     def audit(self) -> list[Damage]:
@@ -157,8 +159,8 @@ class LocalLog:
         if position.path is None or [position.path] != self._newest or read - changed < _TICK:
             return False
         return (
-            os.stat(self._folder).st_mtime_ns == changed
-            and os.stat(position.path).st_size == position.offset
+            os.stat(self._place).st_mtime_ns == changed
+            and self._written.size_of(position.path) == position.offset
         )
 
     def _entries(self, after: int) -> Tail:
@@ -294,7 +296,7 @@ class LocalLog:
             raise from_os_error(error, "writing the log") from error
 
     def _write(self, path: Path, offset: int, data: bytes) -> None:
-        fd = open_file(path, os.O_WRONLY)
+        fd = self._written.open(path)
         try:
             if offset == framing.FILE_HEAD_SIZE:
                 # The first entry makes the segment's name matter, whoever gave it that name. Not
@@ -310,8 +312,11 @@ class LocalLog:
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise
-        finally:
-            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the files that are kept open; whoever goes on opens them again."""
+        self._lock.close()
+        self._written.close()
 
 
 def _was_cut(position: _Position) -> bool:

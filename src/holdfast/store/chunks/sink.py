@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.backends.contract import Backend
@@ -29,8 +29,7 @@ Usable = Callable[[bytes], bool]  # of a volume
 FetchChunk = Callable[[bytes], Buffer]
 
 
-@dataclass(frozen=True, slots=True)
-class InlineChunk:
+class InlineChunk(NamedTuple):
     """A chunk that waits in memory for its commit."""
 
     id: bytes

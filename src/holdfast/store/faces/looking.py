@@ -57,9 +57,10 @@ class Looking(Opened):
             found.append(record.checkpoint())
         return found
 
-    def count(self, subject: Subject | str | None = None) -> int:
-        """How many checkpoints there are, of one subject or in all."""
-        now = self._ledger.refresh()
+    def count(self, subject: Subject | str | None = None, *, look: bool = True) -> int:
+        """How many checkpoints there are, of one subject or in all; without a `look`, as far as is
+        known here, as after a commit of one's own."""
+        now = self._ledger.refresh() if look else self._ledger.catalogue
         if subject is None:
             return len(now.records)
         return len(now.lines.get(str(subject_of(subject)), ()))

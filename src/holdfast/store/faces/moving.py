@@ -8,6 +8,7 @@ from holdfast.model.checkpoint import Checkpoint, HeadMove
 from holdfast.model.errors import BadInput, NotFound
 from holdfast.model.subject import KINDS, Subject
 from holdfast.store import references, together
+from holdfast.store.composition import Composition
 from holdfast.store.draft import Draft
 from holdfast.store.faces.opened import Opened, Reference, check_trust, subject_of, tick
 from holdfast.store.leases import Right
@@ -146,7 +147,7 @@ class Moving(Opened):
             f"rollback to {short}" if verb == "rollback" else f"fork of {source.commit.subject}"
         )
         with Draft(
-            self._ledger,
+            Composition(self._ledger),
             subject,
             parent,
             reason=reason,

@@ -16,6 +16,7 @@ from holdfast.store import references
 from holdfast.store.backends.contract import Backend
 from holdfast.store.backends.traffic import Traffic
 from holdfast.store.cipher import PLAIN, Cipher
+from holdfast.store.copies import Copies
 from holdfast.store.keys import Keyring
 from holdfast.store.leases import Leases, Right
 from holdfast.store.ledger import Ledger
@@ -28,8 +29,14 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 class Opened:
     """A store in one process, and in those forked from it."""
 
-    def __init__(self, backend: Backend, keyring: Keyring, cipher: Cipher = PLAIN) -> None:
-        self._own_ledger = Ledger(backend, keyring, cipher)
+    def __init__(
+        self,
+        backend: Backend,
+        keyring: Keyring,
+        cipher: Cipher = PLAIN,
+        copies: Copies | None = None,
+    ) -> None:
+        self._own_ledger = Ledger(backend, keyring, cipher, copies)
         self._own_leases = Leases(self._own_ledger)
         self._process = os.getpid()
 
@@ -39,7 +46,7 @@ class Opened:
             # In a forked child: a thread of the parent may have held a lock, or have been in the
             # middle of something.
             old = self._own_ledger
-            self._own_ledger = Ledger(old.backend.reopened(), old.keyring, old.cipher)
+            self._own_ledger = Ledger(old.backend.reopened(), old.keyring, old.cipher, old.copies)
             self._process = os.getpid()
         return self._own_ledger
 

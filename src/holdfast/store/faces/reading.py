@@ -7,11 +7,13 @@ from typing import Any, BinaryIO, Literal, cast
 
 from holdfast.model.errors import UsageError
 from holdfast.store import references
-from holdfast.store.faces.opened import Opened, Reference
+from holdfast.store.copies import SMALLEST, Original
+from holdfast.store.faces.opened import Opened, Reference, check_trust
+from holdfast.store.log.catalogue import Record
 from holdfast.store.origin import Origin
 from holdfast.store.parts.layouts import Layouts
 from holdfast.store.parts.mapping import Mapping, map_part
-from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
 
@@ -50,13 +52,48 @@ class Reading(Opened):
         last = ledger.recall.last((found.commit.subject, part))
         if last is not None and last.seq == found.frame.seq:
             return last.tree.build()  # this process wrote it
+        if (copy := self._copied(found, part, trust)) is not None:
+            return copy
         with self._holding():
             record = self._readable(reference, part, trust)
             if record.split != "structure":
                 raise UsageError(
                     f"part {part!r} is bytes, not a value", hint="use open() or read()"
                 )
-            return read_value(record.root, ledger.library.get, ledger.library.get_many)
+            value = read_value(record.root, ledger.library.get, ledger.library.get_many)
+        if (original := self._original(found, part)) is not None:
+            ledger.copies.keep(original, value)
+        return value
+
+    def _copied(self, found: Record, part: str, trust: bool) -> Any:
+        """The value as a copy has it; None when there is none."""
+        check_trust(found, trust)
+        original = self._original(found, part)
+        return self._ledger.copies.find(original) if original is not None else None
+
+    def _original(self, found: Record, part: str) -> Original | None:
+        """What a copy would be named after; None for what has none: what is small or no head, or
+        what is not described in the log itself."""
+        head = self._ledger.catalogue.heads.get(found.subject) == found.id
+        if not head or found.commit.size < SMALLEST or not found.commit.parts:
+            return None
+        # Not by the ledger, which would see to it that the chunks can be found, too.
+        parts = decode_parts(found.commit.parts)
+        record = next((each for each in parts if each.name == part), None)
+        if record is None or record.split != "structure" or record.size < SMALLEST:
+            return None
+        return Original(found.subject, part, found.id, record.root)
+
+    def close(self) -> None:
+        """Let go of everything. The next process finds what this one wrote last ready to read."""
+        ledger = self._ledger
+        for (subject, part), last in ledger.recall.all():
+            head = ledger.catalogue.head(subject)
+            if head is not None and head.frame.seq == last.seq:
+                original = self._original(head, part)
+                if original is not None:
+                    ledger.copies.keep(original, last.tree.build())
+        super().close()
 
     def map(
         self,

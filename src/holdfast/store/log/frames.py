@@ -27,8 +27,7 @@ _ALIGN = 8
 REMAINS = 8  # bytes left of an entry that could not be written; too few for a frame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class Signed(msgspec.Struct, frozen=True, kw_only=True):
     """An entry ready to be appended: encoded and signed, not yet anywhere."""
 
     seq: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -108,8 +107,7 @@ class Stated(Protocol):
     def rollback_of(self) -> bytes | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The same of a checkpoint in the making."""
 
     id: bytes

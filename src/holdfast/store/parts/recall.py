@@ -23,9 +23,9 @@ Key = tuple[str, str]  # a subject and the name of a part
 class Recollection:
     """A value as it was committed by entry `seq` of the log."""
 
-    root: bytes
     tree: Twig
-    volumes: Mapping[bytes, bytes]  # by chunk
+    volumes: Mapping[bytes, bytes]  # by chunk, of the tree's and of some that it no longer has
+    needs: frozenset[bytes]  # the volumes that the tree's own are in
     seq: int
 
 
@@ -51,6 +51,11 @@ class Recall:
             self._size += new.tree.size
             while self._size > _ALL:
                 self._drop(next(iter(self._kept)))
+
+    def all(self) -> list[tuple[Key, Recollection]]:
+        """Everything that is kept."""
+        with self._lock:
+            return list(self._kept.items())
 
     def clear(self) -> None:
         with self._lock:

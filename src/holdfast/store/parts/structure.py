@@ -6,7 +6,7 @@ The format is in the spec, section 6; where values are cut is up to the writer (
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -21,7 +21,7 @@ Node = tuple[str, Value]  # a type and what it says the content is
 GetChunk = Callable[[bytes], Buffer]
 GatherChunks = Callable[[list[bytes]], Mapping[bytes, Buffer]]
 
-REFERENCE, _BIG_INTEGER = 1, 2
+REFERENCE, _BIG_INTEGER, EMBEDDED = 1, 2, 3
 _MAX_DEPTH = 200
 _MAX_NODES = 8 * _MAX_DEPTH  # one below the other
 
@@ -41,12 +41,21 @@ def named_by(node: Buffer) -> tuple[list[bytes], list[bytes]]:
 
 def _named(kind: str, content: Value) -> tuple[list[bytes], list[bytes]]:
     if kind in ("M", "L"):
-        return split_ids(content), []
+        below, raw = _named(*content.tail) if content.tail else ([], [])
+        return split_ids(content.ids) + below, raw
     if kind in ("s", "b"):
         return [], split_ids(content)
+    nodes: list[bytes] = []
+    pieces: list[bytes] = []
     if kind in ("m", "l"):
-        return [item.id for item in content if type(item) is _Reference], []
-    return [], []
+        for item in content:
+            if type(item) is _Reference:
+                nodes.append(item.id)
+            elif type(item) is _Embedded:
+                below, raw = _named(*item.node)
+                nodes += below
+                pieces += raw
+    return nodes, pieces
 
 
 def check_value(value: Value) -> Value:
@@ -55,7 +64,7 @@ def check_value(value: Value) -> Value:
     return _plain(value, "$", 0)
 
 
-def decode_value(raw: bytes) -> Value:
+def decode_value(raw: Buffer) -> Value:
     """A value from its plain encoding, which this process made itself."""
     return _decode(raw)
 
@@ -98,11 +107,25 @@ class _Reference:
         self.id = chunk
 
 
+class _Joint(NamedTuple):
+    ids: bytes
+    tail: Node | None
+
+
+class _Embedded:
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+
 def _extension(code: int, data: memoryview) -> object:
     if code == REFERENCE and len(data) == ID_SIZE:
         return _Reference(bytes(data))
     if code == _BIG_INTEGER:
         return int.from_bytes(data, "big", signed=True)
+    if code == EMBEDDED:
+        return _Embedded(_open(data))
     raise ValueError(f"unknown extension {code}")
 
 
@@ -111,22 +134,28 @@ _decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
 
 def _open(data: Buffer) -> Node:
     """A node's type and content, which is what the type says; raises Corrupt."""
+    tail: Value = None
     try:
-        kind, content = _decode(data)
+        kind, content, *more = _decode(data)
+        if more:
+            (tail,) = more
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise Corrupt(f"a structure node cannot be read: {error}") from None
     match kind, content:
         case "v", _:
-            good = not isinstance(content, _Reference)
+            good = not isinstance(content, _Reference | _Embedded)
         case "m", list():
             good = not len(content) % 2 and all(type(key) is str for key in content[::2])
         case "l", list():
             good = True
-        case (("M" | "L" | "s" | "b"), bytes()):
+        case (("M" | "L"), bytes()):
+            good = not len(content) % ID_SIZE and (tail is None or isinstance(tail, _Embedded))
+            content, tail = _Joint(content, tail.node if good and tail is not None else None), None
+        case (("s" | "b"), bytes()):
             good = not len(content) % ID_SIZE
         case _:
             good = False
-    if not good:
+    if not good or tail is not None:
         raise Corrupt(f"a structure node of type {kind!r} makes no sense")
     return kind, content
 
@@ -191,12 +220,17 @@ class _Reader:
             for at, item in enumerate(items):
                 if type(item) is _Reference:
                     node = self._take(item.id)
-                    items[at] = node[1] if node[0] == "v" else (yield node)
+                elif type(item) is _Embedded:
+                    node = item.node
+                else:
+                    continue
+                items[at] = node[1] if node[0] == "v" else (yield node)
             return items if kind == "l" else dict(zip(content[::2], items, strict=True))
         if kind in ("M", "L"):
             merged: Value = {} if kind == "M" else []
-            for part in split_ids(content):
-                run = yield self._take(part)
+            nodes = [self._take(part) for part in split_ids(content.ids)]
+            for node in [*nodes, content.tail] if content.tail else nodes:
+                run = yield node
                 if type(run) is not type(merged):
                     raise Corrupt("the runs of a structure are of different types")
                 merged.update(run) if kind == "M" else merged.extend(run)

@@ -17,17 +17,18 @@ from msgspec.msgpack import Ext
 from xxhash import xxh3_64_intdigest
 
 from holdfast.model.errors import BadInput
-from holdfast.store.chunks.chunk import ID_SIZE, MAX_CHUNK
-from holdfast.store.parts.structure import REFERENCE, Value, check_value, decode_value
+from holdfast.store.chunks.chunk import MAX_CHUNK
+from holdfast.store.parts.structure import EMBEDDED, REFERENCE, Value, check_value, decode_value
 
 PutChunk: TypeAlias = Callable[[bytes], bytes]
 
-_INLINE = 512  # encoded values up to this size stand in their parent
+_INLINE = 512  # encoded values and nodes up to this size stand in their parent
 _LEAF = 4096  # and up to this size are one chunk of their own, however nested
 _LONG = 256 * 1024  # texts and byte strings beyond this are cut
 _RUN_BYTES = 8192
 _RUN_MASK = 7  # a run ends, on average, every 8 items
-_REFERENCE_SIZE = ID_SIZE + 2
+_JOIN_MASK = 15  # and a group of runs every 16
+_FEW = 4  # runs; so many are named where the whole stands
 
 _encode = msgspec.msgpack.Encoder().encode
 _NO_VALUE = object()
@@ -54,7 +55,7 @@ class Twig:
     text: object  # what it was made from, where that cannot change and so is its own witness
     raw: bytes | None  # the plain encoding of anything else that is not a branch
     copy: Callable[[], Value] | None  # makes another one, where that is quicker than decoding
-    item: Any  # what stands in the parent: the encoding itself, or a reference
+    item: Any  # what stands in the parent: the encoding itself, a reference, or a node
     chunks: list[bytes]  # every chunk that the value needs
     key: str | None  # under which it stands in a map
     size: int  # of the plain encoding, with the key's
@@ -74,12 +75,15 @@ Run: TypeAlias = tuple[list[Twig], bytes]  # members that are one chunk, and its
 class Branch(Twig):
     """What stands for a map or a list that is too large for one chunk."""
 
-    __slots__ = ("kind", "members", "runs", "texts")
+    __slots__ = ("inner", "joints", "kind", "leaves", "members", "runs", "texts")
 
     kind: type
     members: dict[str, Twig] | list[Twig]
+    inner: int  # the members' sizes together
     texts: list[object]  # of the members of a list
+    leaves: list[bytes]  # the chunks of the members
     runs: list[Run]
+    joints: dict[bytes, bytes]  # the chunks of nodes above the runs, by what is in them
 
     def build(self) -> Value:
         if isinstance(self.members, dict):
@@ -102,13 +106,14 @@ def write_tree(value: Value | Plain, put: PutChunk, last: Twig | None = None) ->
     plain = value.value if isinstance(value, Plain) else check_value(value)
     writer = _Writer(put, fixed)
     twig = writer.twig(None, plain, last)
-    if isinstance(twig.item, Ext):
+    if isinstance(twig.item, Ext) and twig.item.code == REFERENCE:
         return bytes(twig.item.data), twig
-    if twig is last:
-        return twig.chunks[0], twig
-    root = writer.chunk(["v", twig.item])
-    twig.chunks = [root]
-    return root, twig
+    if twig is not last:  # what stands in no parent has a chunk of its own, behind all others
+        if isinstance(twig.item, Ext):
+            twig.chunks.append(put(bytes(twig.item.data)))
+        else:
+            twig.chunks.append(writer.chunk(["v", twig.item]))
+    return twig.chunks[-1], twig
 
 
 class _Writer:
@@ -165,20 +170,28 @@ class _Writer:
             members = twigs
         if old is not None and twigs == _twigs(old) and key == old.key:
             return old
-        size = _head_size(len(twigs)) + sum([twig.size for twig in twigs])
+        # What is known of all members of `old` is not put together again.
+        known = old if old is not None and 0 < same == len(old.members) else None
+        more = twigs[same:] if known else twigs
+        inner = sum([twig.size for twig in more], known.inner if known else 0)
+        size = _head_size(len(twigs)) + inner
         if size <= _LEAF:  # it has become small; what a first writer of it would do
             return self._fill(Twig(), key, value, _encode(value))
         branch = Branch()
         branch.text, branch.raw, branch.copy = _NO_VALUE, None, None
-        branch.kind, branch.members = kind, members
-        branch.texts = [] if kind is dict else [twig.text for twig in twigs]
-        branch.runs = self._runs("m" if kind is dict else "l", twigs, old, same)
-        run_ids = [chunk for _, chunk in branch.runs]
-        root, joints = self._join("M" if kind is dict else "L", run_ids)
-        chunks = [*chain.from_iterable([twig.chunks for twig in twigs])]
-        chunks += run_ids
-        chunks += joints
-        return _placed(branch, key, Ext(REFERENCE, root), chunks, size, root)
+        branch.kind, branch.members, branch.inner = kind, members, inner
+        branch.texts = [] if kind is dict else [twig.text for twig in more]
+        branch.leaves = [*chain.from_iterable([twig.chunks for twig in more])]
+        if known:
+            branch.texts = known.texts + branch.texts
+            branch.leaves = known.leaves + branch.leaves
+        letter = "m" if kind is dict else "l"
+        branch.runs, tail = self._runs(letter, twigs, old, same)
+        made = [chunk for _, chunk in branch.runs]
+        branch.joints = {}
+        item = self._join(letter.upper(), made, tail, branch.joints, old.joints if old else {})
+        chunks = [*branch.leaves, *made, *branch.joints.values()]
+        return _placed(branch, key, item, chunks, size, bytes(item.data))
 
     def _map(self, value: dict[str, Value], old: Branch | None) -> dict[str, Twig]:
         before = old.members if old is not None and isinstance(old.members, dict) else {}
@@ -206,9 +219,12 @@ class _Writer:
             members.append(twig)
         return members, 0
 
-    def _runs(self, kind: str, twigs: list[Twig], old: Branch | None, same: int) -> list[Run]:
+    def _runs(
+        self, kind: str, twigs: list[Twig], old: Branch | None, same: int
+    ) -> tuple[list[Run], bytes]:
         """The members in runs of one chunk each; a run that is as it was keeps its chunk. The
-        first `same` members are those of `old`."""
+        first `same` members are those of `old`. The last run is a node that stands in its parent,
+        where it is small: it is what changes when something is added."""
         before = old.runs if old is not None else []
         runs: list[Run] = []
         done = 0
@@ -222,38 +238,47 @@ class _Writer:
         known = {id(each[0][0]): each for each in before[len(runs) :]}
         run: list[Twig] = []
         size = 0
-        for twig in [*twigs[done:], None]:
-            if twig is not None:
-                run.append(twig)
-                size += twig.room
-                if size < _RUN_BYTES and not twig.ends:
-                    continue
-            if not run:
-                break
+        for at, twig in enumerate(twigs[done:], done + 1):
+            run.append(twig)
+            size += twig.room
+            last = at == len(twigs)
+            if not last and size < _RUN_BYTES and not twig.ends:
+                continue
+            if last and size <= _INLINE:
+                return runs, _encode([kind, _items(kind, run)])
             found = known.get(id(run[0]))
             if found is None or found[0] != run:
                 found = run, self.chunk([kind, _items(kind, run)])
             runs.append(found)
             run, size = [], 0
-        return runs
+        return runs, b""
 
-    def _join(self, kind: str, ids: list[bytes]) -> tuple[bytes, list[bytes]]:
-        """One node for many runs, through as many levels as it takes; and the nodes of these."""
-        made: list[bytes] = []
-        while len(ids) > 1:
-            level: list[bytes] = []
-            group: list[bytes] = []
-            for chunk in ids:
-                group.append(chunk)
-                # Ids are hashes, so a byte of theirs is as good as a hash of them.
-                if len(group) >= 128 or (len(group) > 1 and not chunk[0] & 15):
-                    level.append(self.chunk([kind, b"".join(group)]))
-                    group = []
-            if group:
-                level.append(self.chunk([kind, b"".join(group)]))
-            made += level
-            ids = level
-        return ids[0], made
+    def _join(
+        self,
+        kind: str,
+        ids: list[bytes],
+        tail: bytes,
+        joints: dict[bytes, bytes],
+        before: dict[bytes, bytes],
+    ) -> Ext:
+        """What stands for many runs and a node behind them, through as many levels as it takes.
+        `joints` is filled with the chunks of these levels; those of `before` are not put again."""
+
+        def put(node: bytes) -> bytes:
+            chunk = joints[node] = before.get(node) or self._put(node)
+            return chunk
+
+        while len(ids) > _FEW:
+            *groups, rest = _groups(ids)
+            ids = [put(_joint(kind, each)) for each in groups]
+            tail = _joint(kind, rest, tail)
+            if len(tail) > _INLINE:
+                ids.append(put(tail))
+                tail = b""
+        if len(ids) == 1 and not tail:
+            return Ext(REFERENCE, ids[0])
+        node = _joint(kind, ids, tail)
+        return Ext(EMBEDDED, node) if len(node) <= _INLINE else Ext(REFERENCE, put(node))
 
     def _long(self, kind: type, value: str | bytes) -> tuple[Ext, list[bytes]]:
         data = value.encode() if isinstance(value, str) else value
@@ -275,7 +300,7 @@ def _placed(
     stands in it."""
     refers = isinstance(item, Ext)
     twig.key, twig.item, twig.chunks, twig.size = key, item, chunks, size
-    twig.room = _REFERENCE_SIZE if refers else size
+    twig.room = len(item.data) + 2 if refers else size
     if key is not None:
         twig.room += len(key)
         twig.size += len(_encode(key))
@@ -310,6 +335,25 @@ def _items(kind: str, run: Iterable[Twig]) -> list[Value]:
     if kind == "l":
         return [twig.item for twig in run]
     return [part for twig in run for part in (twig.key, twig.item)]
+
+
+def _groups(ids: list[bytes]) -> list[list[bytes]]:
+    """Where to cut between runs; the last group is not complete, and may be empty."""
+    groups: list[list[bytes]] = [[]]
+    for chunk in ids:
+        group = groups[-1]
+        group.append(chunk)
+        # Ids are hashes, so a byte of theirs is as good as a hash of them.
+        if len(group) >= 128 or (len(group) > 1 and not chunk[0] & _JOIN_MASK):
+            groups.append([])
+    return groups
+
+
+def _joint(kind: str, ids: list[bytes], tail: bytes = b"") -> bytes:
+    """A node for some runs, and what comes behind them."""
+    if not ids:
+        return tail
+    return _encode([kind, b"".join(ids), Ext(EMBEDDED, tail)] if tail else [kind, b"".join(ids)])
 
 
 def _head_size(count: int) -> int:
