@@ -115,10 +115,10 @@ class Holder:
         self._name = (self._sandbox.sandbox_id, self._sandbox.sandbox_token)
         await self._checkpoint()
 
-    async def hold(self, until: float) -> None:
-        """Count until then; a server that goes away is waited for."""
+    async def hold(self, over: asyncio.Event) -> None:
+        """Count until it is over; a server that goes away is waited for."""
         await asyncio.sleep(random.uniform(0, self._pace))
-        while time.monotonic() < until:
+        while not over.is_set():
             try:
                 await self._step()
                 await asyncio.sleep(self._pace * random.uniform(0.5, 1.5))
@@ -180,7 +180,7 @@ class Holder:
 async def held(
     engine: str, sandboxes: int, seconds: float, *, pace: float = 5.0, kills: int = 0
 ) -> Record:
-    """Hold so many for so long, with so many kills of the server in between."""
+    """Hold so many for so long, and until the server was killed so many times."""
     with tempfile.TemporaryDirectory(prefix="holdfast-load-") as folder:
         server = Server(engine, Path(folder), sandboxes)
         record = Record()
@@ -188,10 +188,17 @@ async def held(
             holders = [Holder(server, record, pace) for _ in range(sandboxes)]
             turns = asyncio.Semaphore(AT_ONCE)
             await asyncio.gather(*(each.begin(turns) for each in holders))
-            until = time.monotonic() + seconds
-            killing = asyncio.create_task(_kill(server, record, sandboxes, kills))
+            over = asyncio.Event()
+
+            async def end() -> None:
+                try:
+                    killing = _kill(server, record, sandboxes, kills)
+                    await asyncio.gather(asyncio.sleep(seconds), killing)
+                finally:
+                    over.set()
+
             results = await asyncio.gather(
-                *(each.hold(until) for each in holders), killing, return_exceptions=True
+                *(each.hold(over) for each in holders), end(), return_exceptions=True
             )
             record.wrong += [f"{each!r:.300}" for each in results if each is not None]
         finally:
@@ -287,10 +294,8 @@ def main() -> None:
             some = min(count, KILLED_AT_MOST)
             title = f"{engine}: {given.kills} kills of the server under {some} sandboxes"
             print(title, file=sys.stderr)
-            seconds = given.kills * 25.0
-            records[title] = asyncio.run(
-                held(engine, some, seconds, pace=min(given.pace, 1.0), kills=given.kills)
-            )
+            pace = min(given.pace, 1.0)
+            records[title] = asyncio.run(held(engine, some, 0, pace=pace, kills=given.kills))
     lines = INTRODUCTION.format(
         pace=given.pace,
         every=CHECKPOINT_EVERY,
