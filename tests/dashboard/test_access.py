@@ -10,7 +10,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.dashboard.conftest import Watched, picture
 from tests.server.conftest import Server, add
 
+from holdfast.bundle import heads
 from holdfast.dashboard import example
+from holdfast.model.subject import Subject
 from holdfast.store import Store
 
 AXE = Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js"
@@ -28,18 +30,23 @@ def content(store: Store, server: Server) -> None:
 
     asyncio.run(example.make(store))
     add(store, "container/default/web", "by its engine")
+    heads.bind(store, Subject("bundle", "all"), [Subject("state", "example")], "together")
     add(store, "state/with-a-very-long-name-that-goes-on-and-on/and-on-and-on-and-on", "x" * 300)
 
 
 def views(store: Store) -> dict[str, str]:
     """Every view, by what can be seen when it is complete."""
     newest, *_, oldest = store.list("session/example")
+    bundle = store.list("bundle/all")[0]
     return {
         "/": "subjects",
         "/subjects/session/example": "How the head moved",
         f"/checkpoints/{newest.id}": "Versions and surroundings",
         f"/diff?before={oldest.id}&after={newest.id}": "in the store",
-        "/store": "Verification",
+        f"/checkpoints/{bundle.id}": "Bound together",
+        "/subjects/bundle/all": "Bring all back",
+        "/subjects/container/default/web": "Its engine runs it",
+        "/store": "Drills",
         "/run": "Running now",
         "/console/session/example": "ready",
         "/nowhere": "nothing at this address",
@@ -109,7 +116,7 @@ def test_everything_can_be_read_on_a_phone(
         expect(page.get_by_role("main")).to_contain_text(words)
         wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wider <= 0, f"{path} is {wider} pixels wider than the screen"
-        if path.startswith("/subjects/"):
+        if path.startswith("/subjects/session/"):
             picture(page, "dashboard-phone")
             page.locator(".tree .row a.reason").first.tap()
             expect(page.get_by_label("Facts")).to_be_visible()
