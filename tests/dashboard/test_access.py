@@ -117,6 +117,10 @@ def test_everything_can_be_read_on_a_phone(
         wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wider <= 0, f"{path} is {wider} pixels wider than the screen"
         if path.startswith("/subjects/session/"):
+            for box in page.locator(".tree .pick input").all():
+                place = box.bounding_box()
+                assert place is not None
+                assert place["x"] + place["width"] <= 340, "a row is wider than its frame"
             picture(page, "dashboard-phone")
             page.locator(".tree .row a.reason").first.tap()
             expect(page.get_by_label("Facts")).to_be_visible()

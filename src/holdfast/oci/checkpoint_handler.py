@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,9 @@ _FOR_THE_CALLER = ("dump.log", *_STATISTICS)  # of CRIU's work path; Podman look
 _SHARED = ("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks", "--empty-ns")
 
 
+Hold = Callable[[Container, Path], Saved]  # keeps what is staged, and waits
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A checkpoint that was taken, and for how long the container stood still."""
@@ -64,9 +67,11 @@ class CheckpointHandler:
         options: Sequence[str] = (),
         image_path: str | None = None,
         work_path: str | None = None,
+        hold: Hold | None = None,
     ) -> Taken:
         """Freeze the container, keep it, and let it go on or end it. Raises CaptureFailed and
-        others; then the container goes on as before."""
+        others; then the container goes on as before. With a `hold` it is kept aside, and stands
+        still until that lets it go on."""
         it = self._container
         if self._state.operation is not None:
             raise Conflict(f"another operation on {it.subject} is in progress")
@@ -90,7 +95,8 @@ class CheckpointHandler:
         options = list(dict.fromkeys([*it.policy.checkpoint_options, *found.options, *options]))
         with guarded(self._state, operation, it.undo()):
             try:
-                frozen_ms = self._dump(staged, overlay, options, status, leave_running)
+                goes_on = leave_running and hold is None
+                frozen_ms = self._dump(staged, overlay, options, status, goes_on)
             except CaptureFailed as error:
                 if found.clear:
                     raise
@@ -102,7 +108,13 @@ class CheckpointHandler:
                 _hand_over(staged / vault.MEMORY, Path(image_path))
             _hand_over(staged / vault.WORK, staged / vault.MEMORY, _STATISTICS)
             clear(staged / vault.WORK)
-            saved = it.vault.save(it.subject, staged, reason)
+            if hold is not None:
+                saved = hold(it, staged)
+                if status == "running":
+                    self._runc.need("resume", it.id)
+                    note(self._state, paused=False)
+            else:
+                saved = it.vault.save(it.subject, staged, reason)
             if not leave_running:
                 it.vault.check(saved)
                 self._end()
@@ -127,9 +139,10 @@ class CheckpointHandler:
         overlay: Overlay,
         options: Sequence[str],
         status: str,
-        leave_running: bool,
+        goes_on: bool,
     ) -> float:
-        """Everything that happens while the container is frozen; gives for how many ms it was."""
+        """Everything that happens while the container is frozen; gives for how many ms it was. It
+        stays frozen unless it `goes_on`."""
         it = self._container
         memory, work = staged / vault.MEMORY, staged / vault.WORK
         try:
@@ -164,7 +177,7 @@ class CheckpointHandler:
                 capture.write(overlay.upper, out)
         except OSError as error:
             raise from_os_error(error, "capturing the writable layer") from error
-        if status == "running" and leave_running:
+        if status == "running" and goes_on:
             self._runc.need("resume", it.id)
             note(self._state, paused=False)
         return (time.monotonic() - began) * 1000

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
-from holdfast.oci.checkpoint_handler import CheckpointHandler, Taken
+from holdfast.oci.checkpoint_handler import CheckpointHandler, Hold, Taken
 from holdfast.oci.config_handler import read_config
 from holdfast.oci.constants import DEFAULT_NAMESPACE
 from holdfast.oci.container import Container
@@ -74,7 +74,9 @@ class Overview:
             hint="`holdfast container list` shows those that have",
         )
 
-    def checkpoint(self, name: str, *, reason: str, leave_running: bool) -> Taken:
+    def checkpoint(
+        self, name: str, *, reason: str, leave_running: bool, hold: Hold | None = None
+    ) -> Taken:
         """Take a checkpoint of a running container; raises Denied when this is not root."""
         if os.geteuid() != 0:
             raise Denied("freezing a container needs root", hint="sudo holdfast container ...")
@@ -83,7 +85,8 @@ class Overview:
         container = Container.open(runc, state, self._policy, self._environ)
         if unfinished(state, _RECOVER_SECONDS):
             container.undo()()
-        return CheckpointHandler(container).take(reason=reason, leave_running=leave_running)
+        handler = CheckpointHandler(container)
+        return handler.take(reason=reason, leave_running=leave_running, hold=hold)
 
     def preflight(self, name: str) -> tuple[Record, Preflight]:
         """What stands in the way of freezing a running container; raises Denied when not root."""

@@ -55,8 +55,20 @@ class StoreVault:
     def stage(self) -> Path:
         return self._work / str(uuid_utils.uuid7())
 
-    def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
-        with self.store.draft(subject, reason=reason, lease=self._right(subject)) as draft:
+    def save(
+        self,
+        subject: Subject,
+        staged: Path,
+        reason: str,
+        *,
+        stage: str | None = None,
+        aside: bool = False,
+    ) -> Saved:
+        """Aside, no head comes to it: a bundle moves the heads of all its members at once."""
+        right = self._right(subject)
+        with self.store.draft(
+            subject, reason=reason, stage=stage, lease=right, aside=aside
+        ) as draft:
             memory = self._put_memory(draft, subject, staged / MEMORY)
             for name, path in part_files(staged):
                 if name in _VALUES:

@@ -17,6 +17,7 @@ from holdfast.bundle.heads import HeadMember
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.oci.member import ContainerMember, runs_here
 from holdfast.sandbox.member import SandboxMember
 from holdfast.server import shapes
 from holdfast.server.crossing import Crossing
@@ -74,6 +75,8 @@ class Bundles:
             console = self._sessions.running_now(subject.name)
             if console is not None:
                 return SessionMember(console.session)
+        if subject.kind == "container" and runs_here(subject):
+            return ContainerMember(self._store, subject)
         return HeadMember(self._store, subject)
 
     async def make(self, body: Make) -> Shape:
