@@ -32,7 +32,7 @@ TOOLS = ("holdfast", "kishu", "cloudpickle", "dill")
 AWKWARD = "W5"
 LIGHT = "physical limit"  # no tool: what this machine needs for the bytes and the imports alone
 KISHU = Path(__file__).resolve().parent.parent / ".cache/peers/kishu/bin/python"
-LIMIT = 240.0  # seconds for one tool on one kind of work
+LIMIT = 300.0  # seconds for one tool on one kind of work
 
 # What each kind of work should cost at most: ms a step, ms the user waits, MB a step, and ms until
 # a fresh process answers.

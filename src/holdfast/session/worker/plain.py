@@ -7,6 +7,7 @@ ROOM = 200  # items that are looked at
 # Types by identity: a metaclass may make its classes unhashable, or equal to anything.
 _ATOMS = frozenset(map(id, (int, float, complex, bool, type(None), str, bytes)))
 _FEW = 50  # items of a tuple that are worth a look
+_SHORT = 16 << 10  # characters or bytes of a text that is small
 _CONTAINERS = frozenset(map(id, (list, dict, tuple, set, frozenset)))
 
 
@@ -43,4 +44,6 @@ def fixed(value: object) -> bool:
     kind = type(value)
     if kind is tuple and len(value) <= _FEW:  # type: ignore[arg-type]  # a tuple
         return all(map(fixed, value))  # type: ignore[call-overload]  # a tuple
+    if kind is str or kind is bytes:
+        return len(value) <= _SHORT  # type: ignore[arg-type]  # one of these
     return id(kind) in _ATOMS
