@@ -33,7 +33,9 @@ VERSION = 1
 PIECE = 64 * 1024
 MAX_FRAME = 1 << 20
 INPUT_WINDOW = 256 * 1024
-SPARE_SECONDS = 0.2  # of quiet, after which a child is forked for the next program
+# Of quiet, after which a child is forked for the next program: forking takes its time from whatever
+# runs, and from an order that comes meanwhile.
+SPARE_SECONDS, BUSY_SPARE_SECONDS = 0.02, 0.2
 GENERATION = "/run/holdfast/generation"
 
 
@@ -91,7 +93,8 @@ class Agent:
         self.send(type="ready", version=VERSION)
         self.replenish()
         while True:
-            found = self.poll.poll(SPARE_SECONDS if self.spare is None else None)
+            rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
+            found = self.poll.poll(rest if self.spare is None else None)
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -291,9 +294,6 @@ class Agent:
                 if process.pid == pid:
                     process.status = status
                     self.finish(process)
-                    # The next program comes now, if at all; forking while this one ran would have
-                    # taken its time.
-                    self.replenish()
 
     def finish(self, process: Process) -> None:
         """Say that a process ended, once everything it wrote has been carried."""
