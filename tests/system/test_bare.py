@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_the_set_up_works_where_nothing_is_installed(tmp_path: Path, repository: Path) -> None:
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the bare Debian is; some gigabytes that nobody wants to keep."""
+    place = tmp_path_factory.mktemp("bare")
+    yield place
+    shutil.rmtree(place)
+
+
+def try_bare(repository: Path, *arguments: str | Path) -> str:
     done = subprocess.run(
-        [repository / "scripts" / "try-bare", tmp_path],
+        [repository / "scripts" / "try-bare", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "as root and as a user without rights" in done.stdout
+    return done.stdout
+
+
+def test_the_set_up_works_where_nothing_is_installed(folder: Path, repository: Path) -> None:
+    said = try_bare(repository, folder)
+    assert "as root and as a user without rights" in said
     # As root, the engines are there and work; without rights, what needs none does.
-    as_root, _, as_someone = done.stdout.partition("make setup as someone")
+    as_root, _, as_someone = said.partition("make setup as someone")
     assert "whole processes are frozen" in as_root
     assert "yes  session" in as_someone
+
+
+def test_the_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:
+    said = try_bare(repository, folder, "--tests")
+    assert "the tests can be set up and run on a bare Debian 12" in said
