@@ -185,6 +185,7 @@ def test_an_increment_found_by_hashes_is_what_a_full_checkpoint_is(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_every_change_by_itself(pair: Pair) -> None:
     """And the host takes most of it over, or this would show nothing."""
     for number, change in enumerate(CHANGES):
