@@ -406,6 +406,20 @@ def test_containers_that_did_not_opt_in_are_left_alone(node: Node) -> None:
     assert not (node.folder / f"run/containers{node.folder}/runc/default/@plain").exists()
 
 
+def test_systemds_cgroups_are_asked_for_as_by_plain_runc(node: Node) -> None:
+    """containerd puts `--systemd-cgroup` among the options of every call. Where systemd is not
+    there, as in these tests, it is told so in runc's own words, and nothing is left of it."""
+    options = ["--runc-systemd-cgroup", "--cgroup", "system.slice:holdfast:asked"]
+    done = node.run("asked", "sh", "-c", COUNT, options=options, check=False)
+    if Path("/run/systemd/system").exists():
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: count(node, "asked") > 0, "it counts")
+        return
+    assert done.returncode != 0
+    assert "systemd" in done.stderr
+    assert not list((node.folder / "run").rglob("marker"))
+
+
 def test_the_image_that_containerd_makes_is_whole(node: Node) -> None:
     """`ctr container checkpoint` and `restore` work as they do with plain runc."""
     counting(node, "origin", least=20)

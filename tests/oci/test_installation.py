@@ -223,6 +223,12 @@ def test_on_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["container", "uninstall", *where]) == 3
 
 
+def test_on_this_machine_it_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["container", "install", "--engine", "podman", "--dry-run", "--json"]) == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert f"/{SCRIPT}" in [each["path"] for each in changes]
+
+
 AS_NOBODY = """
 import os, sys
 from holdfast.cli import container, failure, main

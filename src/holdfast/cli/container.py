@@ -77,7 +77,7 @@ def install(
     plan = plan_install(root, engines or present(root), trampoline, watch=watch)
     _finish(invocation, plan, dry_run)
     if root == Path("/") and quick is None:
-        invocation.tell("without a C compiler, each call takes about a millisecond longer")
+        invocation.tell("there is no C compiler: each `create` takes about a millisecond longer")
     if not dry_run:
         invocation.tell(f"the runtime `holdfast` is registered with {', '.join(plan.engines)}")
 
