@@ -89,6 +89,10 @@ async def test_a_lost_lease_ends_the_sandbox_here(start: Starter) -> None:
     try:
         async with attach(second, wire.identity) as other:
             assert (await other.until("RUNNING"))[-1] == "RUNNING"
+            with open_store() as store:  # what it left for the other is not meant for itself
+                head = store.head(f"sandbox/{wire.identity[0]}")
+                assert head is not None
+                assert "wanted" not in head.tags
             first.process.send_signal(signal.SIGCONT)  # and comes back
             told, code = await wire.rest()
             assert (told, code) == (["LOCK_RENEWAL_ERROR", "DELETING", "DELETED"], 1000)

@@ -243,6 +243,8 @@ class Fleet:
                     # Whoever had it until now may have frozen it once more.
                     kept = await asyncio.to_thread(self._kept, identity, kept)
                     kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
+                    if wait:
+                        await asyncio.to_thread(handing.have, self.store, identity)
                     async with self.admission.gate.turn(tenant.name):
                         sandbox = await self._reviver.revive(identity, kept.token, kept)
                 except BaseException:

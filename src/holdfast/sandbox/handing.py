@@ -121,6 +121,13 @@ def want(store: Store, checkpoint: str, url: str | None) -> None:
     store.tag(checkpoint, WANTED, url or "")
 
 
+def have(store: Store, sandbox_id: str) -> None:
+    """Take the word back, now that we own the sandbox: or we would heed it ourselves."""
+    head = wanted(store, sandbox_id)
+    if head is not None:
+        store.untag(head, WANTED)
+
+
 def wanted(store: Store, sandbox_id: str) -> Checkpoint | None:
     """The head of a sandbox that another server has left word for."""
     head = store.head(keeping.subject_of(sandbox_id))
