@@ -10,7 +10,7 @@ BIN := .venv/bin
 ARGS ?=
 PYTEST_ARGS ?=
 # Two workers suit two cores; tests marked `alone` measure time and run afterwards, one by one.
-WORKERS ?= 2
+WORKERS ?= 3
 CODE := src tests $(wildcard benchmarks examples)
 
 .PHONY: help setup setup-test setup-soak web run test check lint types layers format soak bench lock clean

@@ -235,6 +235,7 @@ async def _attached(server: Server, identity: str, token: str) -> Sandbox:
     return await Sandbox.attach(server.address, identity, token, token=server.token)
 
 
+@pytest.mark.soak
 async def test_a_server_that_is_killed_half_way(home: Path, store: Store) -> None:
     """No head has moved; whoever attaches finds the sandbox as it was last frozen."""
     starter = Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home))

@@ -16,7 +16,7 @@ from holdfast.store import open_store
 from holdfast.store.slots import new_key_file
 
 # What takes no store, or keeps its own: containers are kept where the policy of the node says.
-WITHOUT = {"doctor", "completion", "help", "container"}
+WITHOUT = {"doctor", "completion", "help", "container", "template"}
 WORD = "quetzalcoatl"
 
 
@@ -116,6 +116,8 @@ def test_every_command(
     assert place in walk("config", bare=True)
     walk.verbs.add("serve")
     assert place in served(tmp_path)
+    walk.verbs.add("mcp")
+    assert program("mcp", stdin="").code == 0
     walk("verify", "--deep", bare=True)
     left = VERBS.keys() - WITHOUT - walk.verbs
     assert not left, f"a new command belongs into this walk: {left}"

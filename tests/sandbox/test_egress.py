@@ -95,7 +95,7 @@ def upstream() -> Iterator[int]:
     thread.join()
 
 
-@pytest_asyncio.fixture(params=["process", "gvisor", "runc"])
+@pytest_asyncio.fixture(params=["process", "gvisor", pytest.param("runc", marks=pytest.mark.soak)])
 async def body(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Body]:
     workshop = Workshop(choose(request.param), tmp_path / "boxes")
     made = await workshop.make(roots.default(tmp_path / "root"), SMALL)

@@ -36,6 +36,7 @@ class Unknown(GvisorEngine):
     speaks = False
 
 
+@pytest.mark.soak
 class TestGvisorByItsCommand(FreezingSuite):
     @pytest.fixture
     def engine(self) -> Engine:

@@ -7,7 +7,9 @@ from tests.server.conftest import Starter
 from tests.server.sandbox_client import attach, created
 
 
-@pytest.mark.parametrize("engine", ["process", "gvisor", "runc"])
+@pytest.mark.parametrize(
+    "engine", ["process", "gvisor", pytest.param("runc", marks=pytest.mark.soak)]
+)
 async def test_variables_stay_and_come_back(start: Starter, engine: str) -> None:
     server = start("--engine", engine)
     wire = await created(server, enable_checkpoint=True)

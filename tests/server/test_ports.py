@@ -101,7 +101,9 @@ async def answering(client: httpx.AsyncClient, url: str) -> httpx.Response:
     return answer
 
 
-@pytest.mark.parametrize("engine", ["process", "gvisor", "runc"])
+@pytest.mark.parametrize(
+    "engine", ["process", "gvisor", pytest.param("runc", marks=pytest.mark.soak)]
+)
 async def test_http_and_websockets(start: Starter, engine: str) -> None:
     server = start("--engine", engine)
     wire = await serving(server, enable_checkpoint=True)

@@ -33,7 +33,7 @@ async def until_ready(server: Server, name: str) -> None:
     raise AssertionError("none stands ready")
 
 
-@pytest.mark.parametrize("engine", ["gvisor", "runc"])
+@pytest.mark.parametrize("engine", ["gvisor", pytest.param("runc", marks=pytest.mark.soak)])
 async def test_new_sandboxes_begin_behind_the_code(start: Starter, engine: str) -> None:
     server = start("--engine", engine)
     with server.client(server.token) as client:

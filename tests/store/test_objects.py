@@ -354,6 +354,7 @@ def test_a_server_that_ignores_conditions_is_refused(
         server.stop()
 
 
+@pytest.mark.soak
 def test_a_server_that_comes_back_finds_the_commit_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise
 ) -> None:

@@ -212,6 +212,7 @@ def test_an_apt_that_fails(
     assert "still works: application state, Python sessions" in result.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_network_that_is_gone(checkout: Path, tmp_path: Path) -> None:
     """For real: in a network namespace of its own, where not even loopback is up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -75,14 +76,23 @@ class _Lines:
         reader = asyncio.StreamReader(limit=MOST_LINE)
         loop = asyncio.get_running_loop()
         with open(self._descriptor, "rb") as file:
-            try:
-                await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-            except ValueError:  # a file, which never makes anybody wait
+            if not _can_be_waited_for(self._descriptor):
                 for line in file:
                     yield line.decode("utf-8", "replace")
                 return
+            await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
             while line := await reader.readline():
                 yield line.decode("utf-8", "replace")
+
+
+def _can_be_waited_for(descriptor: int) -> bool:
+    """Whether there may be more later: a file and /dev/null give at once what they have."""
+    with select.epoll() as waiting:
+        try:
+            waiting.register(descriptor)
+        except PermissionError:
+            return False
+    return True
 
 
 def over_http(
