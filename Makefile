@@ -9,7 +9,8 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 ARGS ?=
 PYTEST_ARGS ?=
-# Two workers suit two cores; tests marked `alone` measure time and run afterwards, one by one.
+# One more than two cores, because tests wait as much as they work; those marked `alone` measure
+# time and run afterwards, one by one.
 WORKERS ?= 3
 CODE := src tests $(wildcard benchmarks examples)
 
