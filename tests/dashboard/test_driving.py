@@ -252,6 +252,7 @@ def test_the_keyboard_alone(visit: Watched, store: Store) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("session example")
     page.keyboard.press("Tab")
     expect(page.locator("ul.subjects li")).to_have_count(1)

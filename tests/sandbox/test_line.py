@@ -24,6 +24,7 @@ class Impostor:
         self.hears, host_writes = os.pipe()
         host_reads, self.says = os.pipe()
         os.set_blocking(self.hears, False)
+        self.heard = b""
         self.line = AgentLine((host_reads, host_writes))
 
     def say(self, data: bytes = b"", **header: object) -> None:
@@ -37,8 +38,11 @@ class Impostor:
     async def order(self) -> dict[str, object]:
         for _ in range(1000):
             with contextlib.suppress(BlockingIOError):
-                data = os.read(self.hears, 65536)
-                return dict(json.loads(data[4:].partition(b"\n")[0]))
+                self.heard += os.read(self.hears, 65536)
+            end = 4 + int.from_bytes(self.heard[:4], "big")
+            if 4 < end <= len(self.heard):
+                frame, self.heard = self.heard[4:end], self.heard[end:]
+                return dict(json.loads(frame.partition(b"\n")[0]))
             await asyncio.sleep(0.001)
         raise AssertionError("nothing was ordered")
 
@@ -104,6 +108,38 @@ async def test_an_answer_of_another_epoch_is_refused() -> None:
         one.say(type="quiesced", epoch=6)
         with pytest.raises(CaptureFailed):
             await asyncio.wait_for(freezing, 5)
+
+
+async def test_what_is_said_while_it_stands_still_is_heard_afterwards() -> None:
+    async with impostor() as one:
+        freezing = asyncio.create_task(one.line.quiesce(7))
+        assert (await one.order())["type"] == "quiesce"
+        one.say(type="quiesced", epoch=7)
+        await freezing
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        await asyncio.sleep(0)
+        one.line.send({"type": "kill", "id": "y"})
+        going_on = asyncio.create_task(one.line.resume(7))
+        assert (await one.order())["type"] == "resume"
+        one.say(type="resumed", epoch=7)
+        await going_on
+        killing = await one.order()  # it had been said first
+        assert killing["id"] == "y"
+        one.say(type="started", id=(await one.order())["id"])
+        await starting
+
+
+async def test_what_waits_for_one_that_does_not_go_on_is_told() -> None:
+    async with impostor() as one:
+        freezing = asyncio.create_task(one.line.quiesce(7))
+        await one.order()
+        one.say(type="quiesced", epoch=7)
+        await freezing
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        await asyncio.sleep(0)
+        one.line.close("over")
+        with pytest.raises(Gone):
+            await asyncio.wait_for(starting, 5)
 
 
 async def test_an_agent_that_ends_leaves_nobody_waiting() -> None:

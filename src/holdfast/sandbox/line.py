@@ -171,6 +171,9 @@ class AgentLine:
         self._places = places or {}
         self._decoder = AgentDecoder()
         self._out = bytearray()
+        self._held: list[bytes] = []  # for an agent that stands still: it would not hear them
+        self._moving = asyncio.Event()
+        self._moving.set()
         self._starting: dict[str, asyncio.Future[Process]] = {}
         self._taps: dict[str, Tap] = {}
         self.processes: dict[str, Process] = {}
@@ -207,6 +210,9 @@ class AgentLine:
             order.update(argv=list(what.argv))
         if what.size is not None:
             order.update(rows=what.size[0], columns=what.size[1])
+        await self._moving.wait()
+        if self.gone.done():
+            raise Gone(self.gone.result())
         waiting = self._starting[identity] = self._loop.create_future()
         if tap is not None:
             self._taps[identity] = tap
@@ -232,6 +238,7 @@ class AgentLine:
     async def quiesce(self, epoch: int) -> None:
         """After this neither side has a frame under way. Raises CaptureFailed."""
         self.send({"type": "quiesce", "epoch": epoch})
+        self._moving.clear()
         try:
             await self._answer("quiesced", epoch, ANSWER_SECONDS)
         except Gone:
@@ -242,8 +249,12 @@ class AgentLine:
         order: Header = {"type": "resume", "epoch": epoch}
         if generation is not None:
             order["generation"] = generation
-        self.send(order)
+        self._put(agent_frame(order))
         await self._answer("resumed", epoch, ANSWER_SECONDS)
+        self._moving.set()
+        held, self._held = self._held, []
+        for frame in held:
+            self._put(frame)
 
     async def _answer(self, kind: str, epoch: int, seconds: float) -> None:
         if self.gone.done():
@@ -262,6 +273,12 @@ class AgentLine:
         self._send(agent_frame(header, data))
 
     def _send(self, frame: bytes) -> None:
+        if self._moving.is_set():
+            self._put(frame)
+        else:
+            self._held.append(frame)
+
+    def _put(self, frame: bytes) -> None:
         if self.gone.done():
             return  # everybody who waits for an answer has been told
         if not self._out:
@@ -356,6 +373,7 @@ class AgentLine:
         for fd in (self._read, self._write):
             with contextlib.suppress(OSError):
                 os.close(fd)
+        self._moving.set()
         waiting = [*self._starting.values()]
         if self._awaited is not None:
             waiting.append(self._awaited[2])  # type: ignore[arg-type]
