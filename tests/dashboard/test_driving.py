@@ -247,6 +247,7 @@ def test_the_health_of_the_store(visit: Watched, store: Store) -> None:
 def test_the_keyboard_alone(visit: Watched, store: Store) -> None:
     page = visit("/")
     expect(page.locator(".link")).to_have_text("live")
+    expect(page.get_by_role("searchbox")).to_be_visible()  # the subjects are there
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Help")).to_be_visible()
     page.keyboard.press("Escape")
