@@ -98,10 +98,10 @@ class Tool:
         self.place = place
 
     def put(self, state: State) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each tool has its own
 
     def get(self) -> State:
-        raise NotImplementedError
+        raise NotImplementedError  # each tool has its own
 
     def close(self) -> None:
         """Let go of what is open."""

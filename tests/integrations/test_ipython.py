@@ -235,6 +235,7 @@ def test_a_copy_holds_no_address(start: Start, tmp_path: Path) -> None:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a kernel does
             free.bind(("127.0.0.1", port))
             free.listen()
+            assert free.getsockname()[1] == port
     (tmp_path / "go").touch()
 
 

@@ -137,7 +137,7 @@ class FreezingSuite:
 
     @pytest.fixture
     def engine(self) -> Engine:
-        raise NotImplementedError
+        raise NotImplementedError  # whoever is tested says
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Root:

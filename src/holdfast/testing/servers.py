@@ -50,7 +50,7 @@ class Server:
         }
 
     def command(self) -> list[str]:
-        raise NotImplementedError
+        raise NotImplementedError  # whoever is tested says
 
     def settings(self) -> dict[str, str]:
         """What its own environment says to it."""

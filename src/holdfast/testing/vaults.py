@@ -22,11 +22,11 @@ class VaultContract:
     @pytest.fixture
     def vault(self, tmp_path: Path) -> Vault:
         """An empty vault; a second call with the same path opens the same one."""
-        raise NotImplementedError
+        raise NotImplementedError  # whoever is tested says
 
     def harm(self, tmp_path: Path) -> None:
         """Flip a bit of the pages of the newest checkpoint, wherever the vault keeps them."""
-        raise NotImplementedError
+        raise NotImplementedError  # whoever is tested says
 
     @staticmethod
     def put(vault: Vault, subject: Subject = SUBJECT, pages: bytes | None = None) -> Saved:
@@ -92,4 +92,4 @@ class VaultContract:
 
     def reopen(self, tmp_path: Path, environ: dict[str, str]) -> Vault:
         """The same vault as a node with another home sees it."""
-        raise NotImplementedError
+        raise NotImplementedError  # whoever is tested says

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.errors import Corrupt
+from holdfast.oci.memory.varint import read_varint, varint
 
 PAGE = 4096
 _MAGIC = 8
@@ -87,7 +88,7 @@ class Pagemap:
     def encode(self) -> bytes:
         out = bytearray(self.magic)
         for fields in (self.head, *(entry.fields for entry in self.entries)):
-            message = b"".join(_varint(k << 3) + _varint(v) for k, v in sorted(fields.items()))
+            message = b"".join(varint(k << 3) + varint(v) for k, v in sorted(fields.items()))
             out += _LENGTH.pack(len(message)) + message
         return bytes(out)
 
@@ -114,28 +115,8 @@ def _fields(message: bytes) -> Fields:
     found: dict[int, int] = {}
     at = 0
     while at < len(message):
-        key, at = _number(message, at)
+        key, at = read_varint(message, at)
         if key & 7:
             raise Corrupt("a map of memory has a field that is no number")
-        found[key >> 3], at = _number(message, at)
+        found[key >> 3], at = read_varint(message, at)
     return found
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 70:
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-    raise Corrupt("a map of memory has a broken number")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

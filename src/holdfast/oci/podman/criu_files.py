@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from holdfast.model.errors import Corrupt
+from holdfast.oci.memory.varint import read_varint, varint
 
 FILES = "files.img"
 _MAGIC = 8
@@ -37,13 +38,13 @@ def loosen_root(data: bytes) -> bytes:
 def _file(number: int, field: bytes) -> bytes:
     if number != _REGULAR:
         return field
-    key, body = _number(field, 0)[1], _body(field)
+    key, body = read_varint(field, 0)[1], _body(field)
     found = list(_fields(body))
     names = [_body(each) for number, each in found if number == _NAME]
     if names != [b"/"]:
         return field
     kept = b"".join(each for number, each in found if number != _MODE)
-    return field[:key] + _varint(len(kept)) + kept
+    return field[:key] + varint(len(kept)) + kept
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
@@ -51,12 +52,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(message):
         start = at
-        key, at = _number(message, at)
+        key, at = read_varint(message, at)
         match key & 7:
             case 0:
-                _, at = _number(message, at)
+                _, at = read_varint(message, at)
             case 2:
-                length, at = _number(message, at)
+                length, at = read_varint(message, at)
                 at += length
             case wire if wire in _SIZES:
                 at += _SIZES[wire]
@@ -69,26 +70,6 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _body(field: bytes) -> bytes:
     """What is in a field with a length."""
-    _, at = _number(field, 0)
-    _, at = _number(field, at)
+    _, at = read_varint(field, 0)
+    _, at = read_varint(field, at)
     return field[at:]
-
-
-def _number(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 70:
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-    raise Corrupt("files.img has a broken number")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -44,11 +44,11 @@ class ContainerBox:
 
     def config(self) -> Config:
         """What its bundle says. Blocking: it may write more beside it."""
-        raise NotImplementedError
+        raise NotImplementedError  # each runtime has its own
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         """How its first command is begun, and where that may complain."""
-        raise NotImplementedError
+        raise NotImplementedError  # each runtime has its own
 
     def complaint(self, verb: str) -> str:
         """What the runtime's own tools noted about a failure, if anything."""
@@ -59,11 +59,11 @@ class ContainerBox:
         return self._groups
 
     async def end(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each runtime has its own
 
     async def delete(self) -> None:
         """What the runtime has to be told once everything has ended."""
-        raise NotImplementedError
+        raise NotImplementedError  # each runtime has its own
 
     # -- what they share
 
@@ -128,7 +128,7 @@ class ContainerEngine(Generic[BoxType]):
         return build.limits.processes + 2
 
     def box(self, build: Build, groups: Groups) -> BoxType:
-        raise NotImplementedError
+        raise NotImplementedError  # each runtime has its own
 
     async def begin(self, build: Build, verb: str, *options: str) -> BoxType:
         if build.network:

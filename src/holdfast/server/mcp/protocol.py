@@ -87,7 +87,7 @@ class _Handlers:
                 return _failed(error)
             except HoldfastError as error:
                 return _failed(error)
-            except Exception:
+            except Exception:  # a defect of ours must not end the agent's whole conversation
                 log.exception("%s failed", asked.name)
                 return _failed(HoldfastError("the tool failed", hint="the server's log says why"))
         return _answered(answer)
