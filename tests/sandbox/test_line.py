@@ -153,6 +153,16 @@ async def test_an_agent_that_ends_leaves_nobody_waiting() -> None:
             await one.line.ready(1)
 
 
+async def test_output_that_comes_before_a_task_begins_to_wait_is_not_missed() -> None:
+    async with impostor() as one:
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        one.say(type="started", id=(await one.order())["id"])
+        process = await starting
+        waiting = asyncio.create_task(process.changed())
+        process.heard("stdout", b"word")
+        await asyncio.wait_for(waiting, 5)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=60), max_size=10))
 def test_no_bytes_break_the_host(blocks: list[bytes]) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
 from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_frame
@@ -130,9 +131,13 @@ class Process:
             owed, self._owed = self._owed, 0
             self._line.send({"type": "credit", "id": self.identity, "bytes": owed})
 
-    async def changed(self) -> None:
-        """There is new output, or the end."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[Any, Any, object]:
+        """There is new output since this was called, or the end.
+
+        What is waited for is chosen by the call, not by the first step of the coroutine: whoever
+        wraps it in a task (`wait_for` does) would miss what comes before that task begins.
+        """
+        return self._changed.wait()
 
     async def wait(self) -> Exit:
         while self.exit is None:
