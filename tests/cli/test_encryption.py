@@ -48,6 +48,12 @@ def test_without_it_nothing_is_told(
     assert "HOLDFAST_ENCRYPTION_KEY_FILE" in refused.err
     monkeypatch.setenv("HOLDFAST_PASSPHRASE", "wrong")
     assert "does not open" in run("list", "--store", vault).err
+    monkeypatch.delenv("HOLDFAST_PASSPHRASE")
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "lost"))
+    missing = run("list", "--store", vault)
+    assert missing.code == 3
+    assert "lost" in missing.err
+    assert "holdfast init" not in missing.err  # the store is there
 
 
 def test_slots_are_added_changed_and_removed(

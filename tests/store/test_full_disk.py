@@ -242,8 +242,10 @@ def test_prune_that_has_no_room_to_move_things(mount: Mount, noise) -> None:
             made = [(draft.commit(), noise(2 * MB, 1))]
         store.delete("state/x~1")
         filler = fill(folder, MB)  # two are needed
-        with pytest.raises(StorageFull):
+        with pytest.raises(StorageFull, match="bytes that stay have to be moved") as caught:
             store.prune()
+        assert caught.value.hint is not None
+        assert "holdfast prune" not in caught.value.hint  # which is what could not be done
         check(place, made)
         filler.unlink()
         assert store.prune().reclaimed_bytes > 4.9 * MB

@@ -126,8 +126,11 @@ def test_files_of_secrets(tmp_path: Path) -> None:
     for wrong in (Secret.passphrase_file, Secret.key_file):
         with pytest.raises(BadInput):
             wrong(file)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="no file") as missing:
         Secret.key_file(tmp_path / "none")
+    assert missing.value.hint
+    with pytest.raises(BadInput, match="directory"):
+        Secret.key_file(tmp_path)
     with pytest.raises(BadInput):
         Secret.passphrase("")
     with pytest.raises(Conflict):

@@ -47,29 +47,23 @@ class Invocation:
         encrypt: bool = False,
         secret: Secret | None = None,
     ) -> Store:
-        """Open a store, and say what to do about one that cannot be opened. A person is asked for
-        the passphrase of an encrypted one, if nothing else tells it."""
+        """Open a store. A person is asked for the passphrase of an encrypted one, if nothing else
+        tells it."""
         from holdfast.cli.secret import ask
-        from holdfast.model.errors import BadInput, NotFound
+        from holdfast.model.errors import BadInput
         from holdfast.store import open_store
 
         _check_address(url)
         if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
             raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")
-        try:
-            return open_store(
-                url,
-                create=create,
-                encrypt=encrypt,
-                secret=secret,
-                ask=ask,
-                environ=self._environ_for_stores(),
-            )
-        except NotFound as error:
-            if create:
-                raise
-            hint = "the first checkpoint makes it, or `holdfast init`; or check --store"
-            raise NotFound(str(error), hint=hint) from None
+        return open_store(
+            url,
+            create=create,
+            encrypt=encrypt,
+            secret=secret,
+            ask=ask,
+            environ=self._environ_for_stores(),
+        )
 
     def _environ_for_stores(self) -> Mapping[str, str]:
         """The environment, with what the settings say of object stores."""

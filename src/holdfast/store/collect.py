@@ -14,7 +14,7 @@ from datetime import datetime
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Corrupt, NotFound
+from holdfast.model.errors import Corrupt, NotFound, StorageFull
 from holdfast.model.report import Problem
 from holdfast.store import retention
 from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
@@ -274,6 +274,11 @@ class _Collector:
                 if rows:
                     moves[volume] = {homes[chunk] for chunk, _ in rows}
             writer.finish()
+        except StorageFull as error:
+            raise StorageFull(
+                f"{error}, and the {total:,} bytes that stay have to be moved before more is freed",
+                hint="what no policy wanted is gone already; make so much room, and prune again",
+            ) from error
         finally:
             writer.discard()
         self.rewritten_bytes += writer.stored_bytes

@@ -213,6 +213,12 @@ def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_MAX_FILE)
+    except FileNotFoundError:
+        raise NotFound(
+            f"there is no file {path}", hint="it is to hold the secret of an encrypted store"
+        ) from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory, not a file with a secret") from None
     except OSError as error:
         raise from_os_error(error, "reading a secret") from error
 

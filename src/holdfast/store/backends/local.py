@@ -19,7 +19,7 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
-from holdfast.store.backends import beats, directory, holds, mounts, sweeping
+from holdfast.store.backends import beats, directory, holds, marker, mounts, sweeping
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import Saying
@@ -78,9 +78,7 @@ class LocalBackend:
         self._paths: dict[bytes, Path] = {}
         if not directory.exists(root):
             if not create:
-                raise NotFound(
-                    f"there is no store at {root}", hint="check HOLDFAST_STORE or --store"
-                )
+                raise marker.missing(root)
             directory.create(root, self.disk)
         self._reserve = Reserve(root)
         self.store_id = directory.store_id(root, self.disk)

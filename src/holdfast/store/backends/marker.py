@@ -9,12 +9,21 @@ import uuid
 from blake3 import blake3
 
 from holdfast.model import moment
-from holdfast.model.errors import Corrupt, Unsupported
+from holdfast.model.errors import Corrupt, NotFound, Unsupported
 
 NAME = "holdfast.json"
 FORMAT = "holdfast-store"
 VERSION = 1
 _ID = re.compile(r"[0-9a-f-]{1,64}")
+
+
+def missing(place: object) -> NotFound:
+    """The error of a place that has no marker."""
+    return NotFound(
+        f"there is no store at {place}",
+        hint="`holdfast init` makes one, and so does the first checkpoint;"
+        " or check HOLDFAST_STORE or --store",
+    )
 
 
 def encode_new() -> bytes:

@@ -312,9 +312,7 @@ class ObjectBackend:
         data = self.bucket.hurried(_FIRST).get(marker.NAME)
         if data is None:
             if not create:
-                raise NotFound(
-                    f"there is no store at {self.url}", hint="check HOLDFAST_STORE or --store"
-                )
+                raise marker.missing(self.url)
             self.bucket.create(marker.NAME, marker.encode_new())
             data = self.bucket.get(marker.NAME)  # ours, or that of somebody who was faster
             if data is None:
