@@ -39,6 +39,7 @@ def test_the_set_up_works_where_nothing_is_installed(folder: Path, repository: P
     as_root, _, as_someone = said.partition("make setup as someone")
     assert "whole processes are frozen" in as_root
     assert "yes  session" in as_someone
+    assert all("/status: ok" in one for one in (as_root, as_someone))
 
 
 def test_the_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:

@@ -3,6 +3,7 @@ else's on the way."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Conflict, Denied, NotFound
+from holdfast.model.errors import BadInput, Conflict, Denied, NotFound
 from holdfast.store import Store, open_store
 from holdfast.store.keys import Key, Keyring
 from holdfast.store.slots import Secret
@@ -251,6 +252,37 @@ def test_a_file_appears_when_it_is_whole(
     source.export("session/x", target)
     assert target.stat().st_size > 1_000_000
     assert [path.name for path in target.parent.iterdir()] == ["x.holdfast"]
+
+
+def test_what_is_no_file_is_not_replaced_by_one(
+    source: Store, line: list[Checkpoint], tmp_path: Path
+) -> None:
+    """Whoever may write into /dev must not lose /dev/null."""
+    device = tmp_path / "null"
+    os.mkfifo(device)
+    for target in (device, tmp_path):
+        with pytest.raises(BadInput, match="no file"):
+            source.export("session/x", target, replace=True)
+    assert device.is_fifo()
+
+
+def test_where_files_have_one_name_only(
+    source: Store, line: list[Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a stick with FAT, on which archives are carried."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "x.holdfast"
+    source.export("session/x", target, replace=False)
+    whole = target.read_bytes()
+    assert len(whole) > 1_000_000
+    with pytest.raises(Conflict):
+        source.export("session/x", target, replace=False)
+    assert target.read_bytes() == whole
+    assert [path.name for path in tmp_path.glob("*x.holdfast*")] == ["x.holdfast"]
 
 
 def test_progress_reaches_the_end(source: Store, stranger: Store, line: list[Checkpoint]) -> None:

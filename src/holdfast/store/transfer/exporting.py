@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import BinaryIO
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Conflict, Corrupt, from_os_error
+from holdfast.model.errors import BadInput, Conflict, Corrupt, from_os_error
 from holdfast.store.backends.disk import Disk
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
@@ -116,20 +117,20 @@ def lineage(now: Catalogue, record: Record) -> Iterator[Record]:
 @contextmanager
 def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator[BinaryIO]:
     """A file that gets its name when it is complete, and is durable at the end of the block; raises
-    Conflict when there is one already and it is not to be replaced."""
+    Conflict when there is one already and it is not to be replaced, and BadInput where something
+    else has the name: a device or a pipe would be gone afterwards."""
     disk = disk or Disk()
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     try:
         if not replace and path.exists():
             raise FileExistsError
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{path} is no file", hint="name a file, or `-` for a pipe")
         with draft.open("xb") as file:
             yield file
             file.flush()
             disk.sync_file(file.fileno(), "archive data")
-        if replace:
-            draft.replace(path)
-        else:
-            os.link(draft, path)
+        _give_name(draft, path, replace)
         with suppress(PermissionError):  # where one may add files, but not look
             disk.sync_directory(path.parent, "archive name")
     except FileExistsError:
@@ -139,3 +140,16 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     finally:
         with suppress(OSError):  # gone already, or the disk is
             draft.unlink()
+
+
+def _give_name(draft: Path, path: Path, replace: bool) -> None:
+    if not replace:
+        try:
+            os.link(draft, path)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            # Sticks and some shares know no second name: the name is taken before the content.
+            path.open("xb").close()
+    draft.replace(path)
