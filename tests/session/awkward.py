@@ -57,6 +57,29 @@ KINDS = (
          "[a.shape for a in §] == [(500,), (500,), (30, 40), (300,), (200,), (), (400,), (3,), (0, 3)] and"
          " all(a.flags.owndata and a.flags.writeable for a in [§[0], *§[2:]]) and §[2].flags.f_contiguous and"
          " int(§[1][0]) == 499 and §[3][0] == np.datetime64('2020-01-01') and §[6][399] == 'text'"),
+    kind("arrays that are read-only", "§ = np.arange(5)\n§v = §[1:]\n§.flags.writeable = False\n"
+         "§b = np.zeros(200_000)\n§b.flags.writeable = False\n§o = np.array([[1], {}], object)\n"
+         "§o.flags.writeable = False",
+         "not any(a.flags.writeable for a in (§, §b, §o)) and §v.flags.writeable and"
+         " (§v.__setitem__(0, 99), bool(§[1] == 99))[1] and §o[0] == [1]", names=("§", "§v", "§b", "§o")),
+    kind("views by stride tricks, rows of records", "§ = np.arange(6.0)\n"
+         "§s = np.lib.stride_tricks.as_strided(§, (3, 6), (0, 8))\n"
+         "§w = np.lib.stride_tricks.sliding_window_view(§, 3)\n§b = np.broadcast_to(§[:2], (4, 2))\n"
+         "§t = np.zeros(3, [('a', 'i4'), ('b', 'f8')])\n§r = §t[1]",
+         "(§.__setitem__(0, 9.0), bool(§s[2, 0] == 9 and §w[0, 0] == 9 and §b[3, 0] == 9) and"
+         " §b.strides == (0, 8))[1] and (§r.__setitem__('a', 7), bool(§t['a'][1] == 7))[1]",
+         names=("§", "§s", "§w", "§b", "§t", "§r")),
+    kind("subclasses of arrays, masked arrays", "class §S(np.ndarray): pass\n§ = np.arange(4.0)\n"
+         "§s = §.view(§S)\n§s.info = ['mine']\n§p = §s[1:]\n"
+         "§m = np.ma.masked_array(§, mask=[1, 0, 0, 0], copy=False, fill_value=-1, hard_mask=True)\n"
+         "§t = np.zeros(3, [('a', 'i4')])\n§r = §t.view(np.recarray)",
+         "(§.__setitem__(1, 9.0), bool(§s[1] == 9 and §p[0] == 9 and §m[1] == 9))[1] and type(§p) is §S"
+         " and §s.info == ['mine'] and §m.hardmask and §m.fill_value == -1 and §m.mask[0] and"
+         " (§t['a'].__setitem__(0, 5), bool(§r.a[0] == 5))[1]", names=("§", "§s", "§p", "§m", "§t", "§r")),
+    kind("mapped files", "§p = folder + '/mapped'\n§ = np.memmap(§p, 'f8', 'w+', shape=(300,))\n"
+         "§v = §[5:]", "(§v.__setitem__(0, 7.0), §.flush(), float(np.fromfile(§p)[5]) == 7.0 == float(§[5])"
+         " and type(§) is np.memmap)[2]", "rebuilt", "mapped again, while the file is the same",
+         ("§", "§v")),
     kind("functions", "rate = 2\ndef §(x, k=[3], *, z: int = 4):\n    'doc'\n"
          "    return x * k[0] * rate\n§.calls = 5",
          "§(2) == 12 and §.calls == 5 and §.__globals__ is globals() and §.__doc__ == 'doc'",

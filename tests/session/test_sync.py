@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -137,3 +139,36 @@ def test_checking_and_showing() -> None:
         assert repr(stream).endswith("<Result 1>>")
     assert repr(session) == "<Session session/plain shut down>"
     assert repr(object.__new__(sync.Session)) == "<Session>"
+
+
+def test_threads_that_begin_at_once_share_the_loop() -> None:
+    # In a process of its own: here the loop has long been there.
+    code = """
+import threading
+from holdfast.sync.portal import portal
+at_once, found = threading.Barrier(8), []
+def ask():
+    at_once.wait()
+    found.append(portal())
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+assert len(set(map(id, found))) == 1 and len(found) == 8
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_fork_of_the_host_has_sessions_of_its_own() -> None:
+    code = """
+import os
+from holdfast import sync
+with sync.Session(store="memory://") as before:
+    assert before.execute("1").value == 1
+    child = os.fork()
+    if child == 0:
+        with sync.Session(store="memory://") as session:
+            os._exit(session.execute("6 * 7").value)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    assert before.execute("2").value == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

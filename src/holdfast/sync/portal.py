@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from functools import cache
 from typing import Any, TypeVar
 
 from holdfast.model.errors import UsageError
+from holdfast.model.once import once
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class Portal:
             raise
 
 
-@cache
+@once
 def portal() -> Portal:
-    """The one portal of this process."""
+    """The one portal of this process, whichever of its threads asks."""
     return Portal()

@@ -39,11 +39,11 @@ def containers(value: object) -> dict[int, object] | None:
     return found
 
 
-def fixed(value: object) -> bool:
+def fixed(value: object, depth: int = 8) -> bool:
     """Whether neither the value nor anything in it can ever change: told for small ones."""
     kind = type(value)
     if kind is tuple and len(value) <= _FEW:  # type: ignore[arg-type]  # a tuple
-        return all(map(fixed, value))  # type: ignore[call-overload]  # a tuple
+        return depth > 0 and all(fixed(each, depth - 1) for each in value)  # type: ignore[attr-defined]
     if kind is str or kind is bytes:
         return len(value) <= _SHORT  # type: ignore[arg-type]  # one of these
     return id(kind) in _ATOMS

@@ -57,7 +57,8 @@ class RecordUnpickler(pickle.Unpickler):
             (rebuild.__name__, "module"): self._module,
             (rebuild.__name__, "named"): self._named,
             (rebuild.__name__, "revive"): self._revive,
-            (_FILES, "reopen"): self._reopen,
+            (_FILES, "reopen"): lambda *how: self._file("reopen", *how),
+            (_FILES, "remap"): lambda *how: self._file("remap", *how),
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
         }
@@ -117,12 +118,12 @@ class RecordUnpickler(pickle.Unpickler):
     def _code(self, *place: Any) -> CodeType:
         return self._session.code(Place(*place))
 
-    def _reopen(self, path: str, *how: Any) -> Any:
+    def _file(self, builder: str, *how: Any) -> Any:
         """A file, or what says why it is not there: it costs nothing that is around it."""
         from holdfast.session.worker.kinds import files  # few sessions have any
 
         try:
-            return files.reopen(path, *how)
+            return getattr(files, builder)(*how)
         except (OSError, files.FileChanged) as error:
             self.missing.append(f"{error}")
             return Placeholder("file", f"{error}")

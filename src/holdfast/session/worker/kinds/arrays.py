@@ -63,12 +63,28 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
     """A view of the array, or of the bytes, that own the memory."""
     import numpy
 
-    buffer = root.T if isinstance(root, numpy.ndarray) and not root.flags.c_contiguous else root
+    array = isinstance(root, numpy.ndarray)
+    if array and writeable and not root.flags.writeable:
+        # It was made before its array became read-only, and may still be written to.
+        root.flags.writeable = True
+        try:
+            return view(root, offset, shape, strides, dtype, writeable)
+        finally:
+            root.flags.writeable = False
+    plain = root.view(numpy.ndarray) if array else root
+    buffer = plain.T if array and not root.flags.c_contiguous else plain
     made = numpy.ndarray(shape, _one_of_a_kind(dtype), buffer, offset, strides)
     if writeable and type(root) is bytes:
         return made.copy()  # of a checkpoint that took such bytes for somebody else's
     made.flags.writeable = writeable
     return made
+
+
+def set_read_only(made: Any, state: tuple[Any]) -> None:
+    """Fill an array, if that is still to be done, and let nobody write to it."""
+    if state[0] is not None:
+        made.__setstate__(state[0])
+    made.flags.writeable = False
 
 
 def _one_of_a_kind(dtype: Any) -> Any:
@@ -89,6 +105,11 @@ def is_array(kind: type) -> bool:
     return _NAME(kind) == "ndarray" and type_module(kind) == "numpy"
 
 
+def is_subclass(kind: type) -> bool:
+    """Whether this is a subclass of numpy's array."""
+    return any(is_array(base) for base in type.mro(kind)[1:])
+
+
 def form(obj: Any) -> tuple[object, ...] | None:
     """All that the record of a large array says, but for the label of its memory.
 
@@ -99,36 +120,47 @@ def form(obj: Any) -> tuple[object, ...] | None:
     dtype, flags = obj.dtype, obj.flags
     if obj.nbytes < LARGE or dtype.kind not in "biufc" or dtype.isbuiltin != 1 or dtype.metadata:
         return None
-    if not (flags.c_contiguous or flags.f_contiguous):
+    if not (flags.c_contiguous or flags.f_contiguous) or not flags.writeable:
         return None
     return obj.shape, dtype.str, "C" if flags.c_contiguous else "F"
 
 
 def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
     """A view goes together with what owns its memory, so that it stays a view."""
-    kind, root = type(obj), obj
-    while type(root.base) is kind:
-        root = root.base
-    owner = root.base
+    root, owner = root_of(obj)
     if type(owner) is memoryview:
         owner = owner.obj  # `numpy.frombuffer` holds it so
     if type(owner) is bytes and root.flags.writeable:
         # numpy took them over when it read the array from a pickle: nobody else has them.
         owner = None
     if type(owner) in (bytes, bytearray) and not root.dtype.hasobject:
-        return _view(obj, owner, address(owner))
+        return view_of(obj, owner, address(owner))
     if owner is not None and root.flags.writeable and _shows(owner):
         recorder.note("an array over memory of another object comes back with its own")
     if root is obj:
-        return _owner(recorder, obj)
+        return owner_of(recorder, obj)
     if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
         recorder.note("a view of an array comes back as a copy")
-        return _owner(recorder, obj)
-    return _view(obj, root, location(root))
+        return owner_of(recorder, obj)
+    return view_of(obj, root)
 
 
-def _view(obj: Any, owner: Any, address: int) -> Reduction:
-    offset = location(obj) - address
+def root_of(obj: Any) -> tuple[Any, Any]:
+    """The array that a view is of in the end, and the object that owns its memory, if not it."""
+    root, owner = obj, obj.base
+    while owner is not None:
+        step = owner
+        while _NAME(type(step)) == "DummyArray" and type_module(type(step)).startswith("numpy."):
+            step = step.base  # numpy's stride tricks hold their array through one of these
+        if not (is_array(type(step)) or is_subclass(type(step))):
+            break
+        root, owner = step, step.base
+    return root, owner
+
+
+def view_of(obj: Any, owner: Any, address: int | None = None) -> Reduction:
+    """A part of an owner's memory, which is an array if no address is given."""
+    offset = location(obj) - (location(owner) if address is None else address)
     place = (offset, obj.shape, obj.strides, obj.dtype, bool(obj.flags.writeable))
     return view, (owner, *place)
 
@@ -138,7 +170,8 @@ def _shows(owner: Any) -> bool:
     return type(owner).__module__.partition(".")[0] not in _PRIVATE
 
 
-def _owner(recorder: Recorder, obj: Any) -> Reduction:
+def owner_of(recorder: Recorder, obj: Any) -> Reduction:
+    """An array by its content, which becomes its own memory."""
     recorder.check_size(obj.nbytes)
     flags = obj.flags
     whole = flags.c_contiguous or flags.f_contiguous
@@ -156,4 +189,7 @@ def _owner(recorder: Recorder, obj: Any) -> Reduction:
             made = (owned, (data, shape, dtype, "F" if fortran else "C")) if data else made
             if obj.dtype.kind in _PLAIN:
                 recorder.raw(data)
+    if not flags.writeable:
+        state = made[2] if len(made) > 2 else None
+        return (*made[:2], (state,), None, None, set_read_only)
     return made

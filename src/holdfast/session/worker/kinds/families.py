@@ -17,6 +17,7 @@ from holdfast.session.worker.kinds import (
     modules,
     shells,
     sockets,
+    subarrays,
     synchronization,
     weak,
 )
@@ -46,6 +47,7 @@ _FAMILIES: list[tuple[type, Reduce]] = [
 # Types of libraries that only some sessions load, by module and name.
 _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "ndarray"): arrays.reduce_array,
+    ("numpy", "void"): subarrays.reduce_row,
     ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
     ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
     ("socket", "socket"): sockets.reduce_socket,
@@ -61,4 +63,5 @@ def family(kind: type) -> Reduce | None:
     for base, reduce in _FAMILIES:
         if issubclass(kind, base):
             return reduce
-    return _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))
+    named = _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))
+    return subarrays.reduce_subclass if named is None and arrays.is_subclass(kind) else named

@@ -32,14 +32,7 @@ def reopen(
 ) -> Any:
     """The file again, at its position. Raises FileChanged or OSError."""
     readable, writable = "r" in mode or "+" in mode, mode != "rb"
-    found = os.stat(path)
-    device, inode, size, changed = known
-    if writable:
-        same = (found.st_dev, found.st_ino) == (device, inode) and found.st_size >= position
-    else:
-        same = (found.st_size, found.st_mtime_ns) == (size, changed)
-    if not same:
-        raise FileChanged(f"{path} has changed since")
+    _check_same(path, known, position, writable)
     # "w" would empty it, and "x" would refuse it.
     flags = os.O_RDWR if readable and writable else os.O_WRONLY if writable else os.O_RDONLY
     raw = io.FileIO(os.open(path, flags | (os.O_APPEND if "a" in mode else 0) | os.O_CLOEXEC),
@@ -48,6 +41,28 @@ def reopen(
     made = _wrapped(raw, form, text)
     made.seek(position)
     return made
+
+
+def remap(
+    path: str, mode: Any, known: tuple[int, ...], dtype: Any, offset: int, shape: Any, order: Any
+) -> Any:
+    """A file in memory, as numpy's `memmap`. Raises FileChanged or OSError."""
+    import numpy
+
+    length = int(dtype.itemsize * numpy.prod(shape, dtype=object))
+    _check_same(path, known, offset + length, mode != "r")
+    return numpy.memmap(path, dtype, mode, offset, shape, order)
+
+
+def _check_same(path: str, known: tuple[int, ...], reaches: int, writable: bool) -> None:
+    found = os.stat(path)
+    device, inode, size, changed = known
+    if writable:
+        same = (found.st_dev, found.st_ino) == (device, inode) and found.st_size >= reaches
+    else:
+        same = (found.st_size, found.st_mtime_ns) == (size, changed)
+    if not same:
+        raise FileChanged(f"{path} has changed since")
 
 
 def nameless(name: Any, mode: str, position: int, content: bytes, form: str, text: Any) -> Any:
