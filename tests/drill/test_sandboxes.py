@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 from tests.server.conftest import Server, Starter
 
@@ -16,6 +17,7 @@ from holdfast.bundle import Bundle
 from holdfast.drill import drill
 from holdfast.drill.choosing import choose
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.server.openapi import SCHEMAS
 from holdfast.store.store import Store
 from holdfast.testing.containerd import eventually
 
@@ -157,7 +159,9 @@ def test_a_planted_corruption_shows_on_the_server(
         server = starter("--engine", "process")
         with server.client(server.token) as api:
             assert api.get("/v1/drills").json()["drills"] == []
-            told = api.post("/v1/drills", json={"subjects": ["state/*"]}).json()["drills"]
+            answer = api.post("/v1/drills", json={"subjects": ["state/*"]}).json()
+            jsonschema.validate(answer, SCHEMAS["Drills"] | {"components": {"schemas": SCHEMAS}})
+            told = answer["drills"]
             assert [(each["subject"], each["ok"]) for each in told] == [("state/doomed", False)]
             assert told[0]["problems"]
             assert "holdfast_drills_failing 1\n" in api.get("/metrics").text

@@ -6,30 +6,15 @@ import asyncio
 import subprocess
 import sys
 
-import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.spans import spans as spans
 
+from holdfast.bundle import Bundle
 from holdfast.model.tracing import incoming, new_id, outgoing, request, request_id, span, usable
 from holdfast.session import Session
+from holdfast.state import StateManager
 from holdfast.store import open_store
-
-
-@pytest.fixture(scope="session")
-def exporter() -> InMemorySpanExporter:
-    made = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(made))
-    trace.set_tracer_provider(provider)
-    return made
-
-
-@pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> InMemorySpanExporter:
-    exporter.clear()
-    return exporter
 
 
 def named(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -112,3 +97,14 @@ async def test_a_session_has_spans(spans: InMemorySpanExporter) -> None:
     inside = {each.context.span_id: each.name for each in spans.get_finished_spans()}
     parents = {inside.get(each.parent.span_id) for each in commits if each.parent}
     assert "holdfast.session.checkpoint" in parents
+
+
+async def test_a_bundle_has_spans(spans: InMemorySpanExporter) -> None:
+    with open_store("memory://") as store, request("both"):
+        bundle = Bundle("all", [StateManager("plan", store=store)])
+        await bundle.restore(await bundle.checkpoint())
+    found = named(spans)
+    for verb in ("checkpoint", "restore"):
+        attributes = found[f"holdfast.bundle.{verb}"].attributes or {}
+        assert attributes["holdfast.subject"] == "bundle/all"
+        assert attributes["holdfast.request_id"] == "both"

@@ -10,11 +10,13 @@ import httpx
 import pytest
 from tests.server.conftest import Starter
 
+import holdfast
 from holdfast.client import Sandbox
 from holdfast.client.web import Web
 from holdfast.model.errors import HoldfastError, NotFound
 from holdfast.model.tracing import request
 
+SOURCE = Path(holdfast.__file__).parent
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "telemetry.md"
 
 
@@ -28,6 +30,18 @@ def test_every_number_is_documented_and_every_documented_one_is_there(start: Sta
     assert {name for name, kind in told.items() if kind == "counter"} == {
         name for name in told if name.endswith("_total")
     }
+
+
+def test_every_span_is_documented_and_every_documented_one_is_there() -> None:
+    source = "".join(each.read_text("utf-8") for each in sorted(SOURCE.rglob("*.py")))
+    made = set(re.findall(r"""\bspan\(\s*f?"([\w.{}]+)\"""", source)) - {
+        "bundle.{verb}",
+        "sandbox.{verb}",
+    }
+    table = PAGE.read_text("utf-8").partition("## Spans")[2].partition("## Numbers")[0]
+    rows = re.findall(r"^\| (`holdfast\..*?) \|", table, re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`holdfast\.([\w.]+)`", row)}
+    assert told - {"bundle.checkpoint", "bundle.restore", "sandbox.VERB"} == made
 
 
 async def test_one_id_from_the_client_to_the_engine(start: Starter) -> None:

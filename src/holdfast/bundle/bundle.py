@@ -15,6 +15,7 @@ from holdfast.bundle.member import Distant, Member, member_of
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.model.tracing import span
 from holdfast.store import Store
 from holdfast.store.together import Verb
 
@@ -87,7 +88,7 @@ class Bundle:
 
         When it raises, no head has moved and every member goes on as it was.
         """
-        async with self._busy, self._paused():
+        async with self._alone("checkpoint"), self._paused():
             made = await self._capture(reason, stage)
             try:
                 bundle = await asyncio.to_thread(
@@ -109,7 +110,7 @@ class Bundle:
         When it raises, every member is as it was. Raises NotFound, Corrupt or Denied, and
         UsageError when that checkpoint binds other members.
         """
-        async with self._busy:
+        async with self._alone("restore"):
             target, bound = await asyncio.to_thread(self._find, reference, trust)
             async with self._paused():
                 back = await self._capture(f"before going to {target.short}", None)
@@ -127,6 +128,12 @@ class Bundle:
         return await asyncio.to_thread(self.store.list, self.subject, limit=limit)
 
     # -- underneath ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _alone(self, verb: str) -> AsyncIterator[None]:
+        async with self._busy:
+            with span(f"bundle.{verb}", subject=str(self.subject)):
+                yield
 
     @asynccontextmanager
     async def _paused(self) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.drill.bundle import try_bundle
+from holdfast.drill.container import try_container
 from holdfast.drill.sandbox import try_sandbox
 from holdfast.drill.scratch import Scratch, Trial
 from holdfast.drill.session import try_session
@@ -21,6 +22,7 @@ from holdfast.drill.state import try_state
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.model.subject import Kind
+from holdfast.model.tracing import span
 from holdfast.store import Store, open_store
 
 
@@ -28,18 +30,11 @@ async def _try_bundle(scratch: Scratch) -> Trial:
     return await try_bundle(scratch, lambda member: _TRIALS[member.checkpoint.subject.kind](member))
 
 
-async def _read(scratch: Scratch) -> Trial:
-    """A container comes back by its engine, on its node, and nowhere else."""
-    parts = (await asyncio.to_thread(scratch.store.show, scratch.checkpoint)).parts
-    note = "its bytes were read; only its node's runtime can bring it back"
-    return Trial(items=len(parts), notes=(note,), tried=False)
-
-
 _TRIALS: dict[Kind, Callable[[Scratch], Awaitable[Trial]]] = {
     "state": try_state,
     "session": try_session,
     "sandbox": try_sandbox,
-    "container": _read,
+    "container": try_container,
     "bundle": _try_bundle,
 }
 
@@ -69,7 +64,10 @@ async def drill(
     """
     began = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=folder) as place:
+        with (
+            span("drill", subject=str(checkpoint.subject)),
+            tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=folder) as place,
+        ):
             found = await _try(store, checkpoint, trust, Path(place))
     except HoldfastError as error:
         found = Trial(problems=(str(error),), tried=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.drill.comparison import compared
 from holdfast.drill.scratch import Scratch, Trial
 from holdfast.model.errors import HoldfastError, NotFound, Unsupported
 from holdfast.model.home import home
@@ -58,7 +59,7 @@ async def _try(scratch: Scratch, fleet: Fleet, kept: Kept, before: Layer) -> Tri
         await fleet.exits.kill(sandbox, owning.silence)
     manifest = await asyncio.to_thread(scratch.store.show, again.checkpoint)
     after = await asyncio.to_thread(layer, scratch.store, manifest)
-    differs = _compared(before, after)
+    differs = compared(before, after)
     # What runs on may write; what stands still has to be what it was.
     lively = bool(kept.executions)
     return Trial(
@@ -78,16 +79,6 @@ def _processes(sandbox: LiveSandbox, kept: Kept, *, exact: bool) -> list[str]:
         for each in kept.executions
         if each.get("identity") not in there
     ]
-
-
-def _compared(before: Layer, after: Layer) -> list[str]:
-    lost = [f"{path} did not come back" for path in before.digests if path not in after.digests]
-    changed = [
-        f"{path} is not what it was"
-        for path, digest in before.digests.items()
-        if after.digests.get(path, digest) != digest
-    ]
-    return lost + changed
 
 
 def _only_read(before: Layer, why: HoldfastError) -> Trial:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from holdfast.model.errors import HoldfastError, NotFound, Unsupported
+from holdfast.model.tracing import span
 from holdfast.oci.state import Process
 from holdfast.runtime import engines
 from holdfast.runtime.command import Outcome, run
@@ -51,7 +52,8 @@ class Runc:
     def call(self, *words: str, seconds: float = STEP_SECONDS) -> Outcome:
         """Run one of runc's short commands to its end."""
         argv = (self.program, *self.globals, *words)
-        return run(argv, seconds=seconds, environ=self.environ)
+        with span("engine.command", command="runc"):
+            return run(argv, seconds=seconds, environ=self.environ)
 
     def need(self, *words: str) -> str:
         """The same for what must succeed; gives what it printed, raises EngineFailed."""
@@ -113,7 +115,8 @@ class Runc:
         found = Process.of(process.pid)
         if found is not None:
             started(found)
-        trouble = _watch(process, limits)
+        with span("engine.command", command="runc"):
+            trouble = _watch(process, limits)
         if trouble is not None:
             kill_tree(process.pid)
             process.wait()

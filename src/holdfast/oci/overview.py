@@ -9,6 +9,7 @@ from datetime import datetime
 
 from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.model.tracing import span
 from holdfast.oci.checkpoint_handler import CheckpointHandler, Hold, Taken
 from holdfast.oci.config_handler import read_config
 from holdfast.oci.constants import DEFAULT_NAMESPACE
@@ -86,7 +87,8 @@ class Overview:
         if unfinished(state, _RECOVER_SECONDS):
             container.undo()()
         handler = CheckpointHandler(container)
-        return handler.take(reason=reason, leave_running=leave_running, hold=hold)
+        with span("container.checkpoint", subject=record.subject):
+            return handler.take(reason=reason, leave_running=leave_running, hold=hold)
 
     def preflight(self, name: str) -> tuple[Record, Preflight]:
         """What stands in the way of freezing a running container; raises Denied when not root."""

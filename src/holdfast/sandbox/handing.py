@@ -78,9 +78,9 @@ def ask(store: Store, owner: Owner, plea: Plea) -> bool:
         link.connect()
         link.sock.settimeout(ANSWER_SECONDS)
         headers = {"Authorization": f"{SCHEME} {seal}", "Content-Type": "application/json"}
-        tracing.outgoing(headers)
         where = f"{parts.path.rstrip('/')}{PATH}/{plea.sandbox_id}"
         with tracing.span("sandbox.handover", sandbox=plea.sandbox_id):
+            tracing.outgoing(headers)
             link.request("POST", where, msgspec.json.encode(plea), headers)
             if not _answers(link.sock, store, plea):
                 return False

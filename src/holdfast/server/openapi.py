@@ -11,9 +11,10 @@ import msgspec
 from holdfast import __version__
 from holdfast.model.report import Outcome
 from holdfast.model.subject import KINDS
-from holdfast.server import schemas, templates
+from holdfast.server import schemas
 from holdfast.server.archives import MEDIA_TYPE
 from holdfast.server.bundles import BundleOperation
+from holdfast.server.catalogue import ROUTES
 from holdfast.server.operations import Operation
 from holdfast.server.sandbox_verbs import SandboxOperation
 from holdfast.server.schemas import COUNT as _COUNT
@@ -132,7 +133,7 @@ SCHEMAS: dict[str, Schema] = {
         archive_bytes=_COUNT,
         dry_run=_FLAG,
     ),
-    "Archive": {"type": "string", "format": "binary"},
+    "Archive": schemas.ARCHIVE,
     "Sandbox": _object(
         id=_TEXT,
         name=_maybe(_TEXT),
@@ -175,142 +176,6 @@ SCHEMAS: dict[str, Schema] = {
     **schemas.MORE,
 }
 
-_NAMED: Schema = {"type": "object", "additionalProperties": False}
-_ONE = "/v1/sessions/{name:path}"
-SESSIONS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None], ...] = (
-    ("listSessions", "get", "/v1/sessions", "Sessions that run here", "Sessions", {}, None),
-    (
-        "startSession",
-        "post",
-        "/v1/sessions",
-        "Start a session, or bring it back from its head",
-        "Started",
-        {},
-        {
-            **_NAMED,
-            "properties": {
-                "name": _maybe({**_TEXT, "minLength": 1, "maxLength": 255}),
-                "trust": _FLAG,
-            },
-        },
-    ),
-    (
-        "checkpointSession",
-        "post",
-        f"{_ONE}/checkpoint",
-        "Freeze a session that goes on",
-        "SandboxCheckpoint",
-        {},
-        {**_NAMED, "properties": {"reason": {**_TEXT, "minLength": 1, "maxLength": 1000}}},
-    ),
-    (
-        "rollbackSession",
-        "post",
-        f"{_ONE}/rollback",
-        "Let a running session go back",
-        "Reported",
-        {},
-        {
-            **_NAMED,
-            "properties": {
-                "to": _maybe({**_TEXT, "minLength": 1, "maxLength": 1000}),
-                "trust": _FLAG,
-            },
-        },
-    ),
-    (
-        "restoreSession",
-        "post",
-        f"{_ONE}/restore",
-        "Give a running session the content of a checkpoint",
-        "Reported",
-        {},
-        {
-            **_NAMED,
-            "properties": {"to": {**_TEXT, "minLength": 1, "maxLength": 1000}, "trust": _FLAG},
-            "required": ["to"],
-        },
-    ),
-    (
-        "interruptSession",
-        "post",
-        f"{_ONE}/interrupt",
-        "End what a session is running",
-        "Interrupted",
-        {},
-        _NAMED,
-    ),
-    ("stopSession", "delete", _ONE, "End a session after a checkpoint", "Gone", {}, None),
-)
-
-# Routes that are older than the table of verbs, or that look at sandboxes.
-_OTHERS: tuple[tuple[str, str, str, str, str, dict[str, Schema], Schema | None], ...] = (
-    ("listSubjects", "get", "/v1/subjects", "All subjects", "Subjects", {}, None),
-    (
-        "lineage",
-        "get",
-        "/v1/subjects/{kind}/{name:path}/lineage",
-        "A subject's lineage",
-        "Lineage",
-        {},
-        None,
-    ),
-    (
-        "listCheckpoints",
-        "get",
-        "/v1/checkpoints",
-        "Checkpoints, newest first",
-        "Checkpoints",
-        {
-            "subject": _TEXT,
-            "kind": {"enum": list(KINDS)},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-        },
-        None,
-    ),
-    ("show", "get", "/v1/checkpoints/{id}", "One checkpoint and its parts", "Manifest", {}, None),
-    (
-        "export",
-        "get",
-        "/v1/checkpoints/{id}/export",
-        "A checkpoint as an archive, with all it descends from if wanted",
-        "Archive",
-        {"ancestors": _FLAG},
-        None,
-    ),
-    (
-        "import",
-        "post",
-        "/v1/import",
-        "Take in what an archive holds",
-        "Importing",
-        {"trust": _FLAG, "dry_run": _FLAG},
-        SCHEMAS["Archive"],
-    ),
-    ("listSandboxes", "get", "/v1/sandboxes", "Sandboxes that run here", "Sandboxes", {}, None),
-    ("listTemplates", "get", templates.PATH, "Templates of sandboxes", "Templates", {}, None),
-    (
-        "makeTemplate",
-        "post",
-        templates.PATH,
-        "Run code in a new sandbox and keep that as a template",
-        "OneTemplate",
-        {},
-        msgspec.json.schema_components([templates.NewTemplate])[1]["NewTemplate"],
-    ),
-    ("deleteTemplate", "delete", templates.ONE, "Forget a template", "Gone", {}, None),
-    (
-        "makeExample",
-        "post",
-        "/v1/example",
-        "Subjects to play with",
-        "Example",
-        {},
-        {"type": "object", "additionalProperties": False},
-    ),
-    *SESSIONS,
-)
-
 
 def describe(
     operations: Sequence[Operation | SandboxOperation | BundleOperation],
@@ -329,7 +194,7 @@ def describe(
             each.name, each.path, each.summary, each.answer, query, body, all_needed=True
         )
         paths.setdefault(_plain(each.path), {})[each.method.lower()] = described
-    for name, method, path, summary, answer, query, body in _OTHERS:
+    for name, method, path, summary, answer, query, body in ROUTES:
         described = _described(name, path, summary, answer, query, body, all_needed=False)
         paths.setdefault(_plain(path), {})[method] = described
     return {
@@ -346,7 +211,7 @@ def describe(
 
 def _media(schema: Schema) -> str:
     """What a body of that shape is sent as: JSON, unless it is an archive."""
-    return MEDIA_TYPE if schema in (SCHEMAS["Archive"], _ref("Archive")) else "application/json"
+    return MEDIA_TYPE if schema in (schemas.ARCHIVE, _ref("Archive")) else "application/json"
 
 
 def _plain(path: str) -> str:

@@ -14,6 +14,7 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 ANYTHING: Schema = {}
+ARCHIVE: Schema = {"type": "string", "format": "binary"}
 OUTCOME: Schema = {"enum": list(get_args(Outcome))}
 
 

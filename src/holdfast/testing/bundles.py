@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,7 +21,13 @@ _CAPABILITIES = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP
 class Bundle:
     """A container `tc` whose root is an overlay, as engines make them."""
 
-    def __init__(self, folder: Path, args: Sequence[str], env: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        args: Sequence[str],
+        env: Sequence[str] = (),
+        mounts: Sequence[Mapping[str, object]] = (),
+    ) -> None:
         self.folder = folder
         for name in ("lower", "upper", "work", "bundle/rootfs"):
             (folder / name).mkdir(parents=True)
@@ -37,7 +43,7 @@ class Bundle:
         self.root = folder / "runc"
         self.bundle = folder / "bundle"
         self._mount()
-        (self.bundle / "config.json").write_text(json.dumps(_config(args, env)))
+        (self.bundle / "config.json").write_text(json.dumps(_config(args, env, mounts)))
 
     def set_policy(self, text: str) -> None:
         """Write the policy; the bundle's own paths are added."""
@@ -120,7 +126,9 @@ class Bundle:
         subprocess.run(words, check=True)
 
 
-def _config(args: Sequence[str], env: Sequence[str]) -> dict[str, object]:
+def _config(
+    args: Sequence[str], env: Sequence[str], mounts: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
     return {
         "ociVersion": "1.0.2",
         "process": {
@@ -132,7 +140,7 @@ def _config(args: Sequence[str], env: Sequence[str]) -> dict[str, object]:
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES),
         },
         "root": {"path": "rootfs"},
-        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *mounts],
         "linux": {
             "cgroupsPath": f"/holdfast-test-{uuid4().hex}",
             "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts", "network")],
