@@ -104,6 +104,36 @@ KINDS = (
          names=("§", "§o", "§b")),
     kind("enums", "import enum\nclass §E(enum.Enum):\n    RED = 1\n§ = [§E.RED]",
          "§[0] is §E.RED"),
+    kind("members of sets that they hold themselves", "class §H:\n    def __init__(self, n):\n"
+         "        self.n, self.peers = n, set()\n    def __hash__(self): return hash(self.n)\n"
+         "    def __eq__(self, other): return self.n == other.n\n§, §b = §H(1), §H(2)\n"
+         "§.peers |= {§, §b}\n§b.peers.add(§)\n§d = {§: {§b: §}}",
+         "§ in §.peers and §b in §.peers and len(§.peers) == 2 and §d[§][§b] is § and"
+         " next(iter(§b.peers)) is §", names=("§", "§b", "§d")),
+    kind("classes that register themselves", "§all = []\nclass §M(type):\n"
+         "    def __init__(c, *a):\n        super().__init__(*a)\n        §all.append(c)\n"
+         "class §A(metaclass=§M): pass\nclass §B(§A): pass\n§subs = {}\nclass §R:\n"
+         "    def __init_subclass__(c): §subs[c.__name__] = c\nclass §S(§R): pass\n§ = [§B(), §S()]",
+         "§all == [§A, §B] and [*§subs.values()] == [§S] and type(§[0]) is §B and type(§[1]) is §S",
+         names=("§", "§all", "§subs")),
+    kind("enums whose members carry something", "class §E(enum.Enum):\n    A = (1,)\n    B = (2,)\n"
+         "    def __init__(self, n): self.log = [n]\n§E.A.log.append(5)\n§E.B.seen = True\n§E.all = [7]\n"
+         "§F = enum.Enum('§F', 'x y')\n§F.x.log = [1]\n§ = [§E.A, §F.x]",
+         "§[0] is §E.A and §E.A.log == [1, 5] and §E.B.log == [2] and §E.B.seen and §E.all == [7] and"
+         " §[1] is §F.x and §F.x.log == [1]", names=("§", "§F")),
+    kind("caches of methods", "§ran = []\nclass §C:\n    @functools.lru_cache(None)\n"
+         "    def f(self, x):\n        §ran.append(x)\n        return x\n    @staticmethod\n"
+         "    @functools.cache\n    def g(x):\n        §ran.append(x)\n        return x\n"
+         "§ = §C()\n§.f(1); §C.g(2)", "(§.f(1), §C.g(2)) == (1, 2) and §ran == [1, 2]"),
+    kind("hints: NewType, ParamSpec, TypedDict", "import typing\n§U = typing.NewType('§U', int)\n"
+         "§P = typing.ParamSpec('§P')\n§T = typing.TypeVarTuple('§T')\n"
+         "§D = typing.TypedDict('§D', {'x': int}, total=False)\n§ = [§U, §P, §T, §D]",
+         "§[0] is §U and §[1] is §P and §[2] is §T and §[3] is §D and §U(3) == 3 and"
+         " §U.__supertype__ is int and §P.__name__ == '§P' and §D.__annotations__ == {'x': int} and"
+         " not §D.__total__", names=("§", "§U", "§P", "§T", "§D")),
+    kind("one of a kind, by its own name", "class §S:\n    def __reduce__(self): return '§missing'\n"
+         "§missing = §S()\ndef §f(x=§missing): return x is §missing\n§ = [§missing]",
+         "§f() and §[0] is §missing and type(§missing) is §S", names=("§", "§missing")),
     kind("dataclasses", "import dataclasses\n@dataclasses.dataclass(slots=True, frozen=True)\n"
          "class §D:\n    a: int\n    b: list = dataclasses.field(default_factory=list)\n§ = §D(1)",
          "§ == §D(1) and type(§) is §D and dataclasses.replace(§, a=2).a == 2"),
@@ -254,6 +284,9 @@ KINDS = (
          "except ValueError as e: § = e",
          "'raise ValueError' in ''.join(__import__('traceback').format_exception(§))", "rebuilt",
          "with the places of the traceback, without the variables of its frames"),
+    kind("errors that name what is missing", "try: §nowhere\nexcept NameError as e: § = e\n"
+         "§a = AttributeError('no', name='x', obj=[1])", "§.name == '§nowhere' and §a.name == 'x'", "rebuilt",
+         "without the object that lacked the attribute", ("§",)),
     kind("frames", "§ = sys._getframe()", "'frame' in repr(§)", "placeholder",
          "CPython cannot make a frame"),
     kind("random generators", "import random\n§ = [random.Random(3), np.random.default_rng(4)]\n"

@@ -296,10 +296,11 @@ class Capture:
         values: tuple[object, ...],
         table: Mapping[int, str] | None,
         hidden: dict[int, str] | None,
+        flat: bool = False,
     ) -> Attempt | str:
         """Pickle values into one record; a text says why that cannot be."""
         try:
-            return pickle_record(values, self._around, table, hidden)
+            return pickle_record(values, self._around, table, hidden, flat)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
@@ -307,18 +308,38 @@ class Capture:
 
     def _proven(self, taken: list[Taken]) -> list[Taken]:
         """Those that can be read back; the others go to a lower tier, with the reason."""
+        reasons = self._unproven(taken)
+        if not reasons:
+            return taken
+        flat = {index: self._laid_flat(taken[index]) for index in reasons}
+        again = {index: each for index, each in flat.items() if each is not None}
+        still = self._unproven(list(again.values()))
+        kept = {index: each for at, (index, each) in enumerate(again.items()) if at not in still}
+        for index, reason in reasons.items():
+            if index not in kept:
+                self._lower(taken[index].unit, f"it cannot be read back: {reason}")
+        every = [kept.get(index, each) for index, each in enumerate(taken)]
+        return [each for index, each in enumerate(every) if index not in reasons or index in kept]
+
+    def _unproven(self, taken: list[Taken]) -> dict[int, str]:
+        """Which of them cannot be read back, and why."""
         unsure = [index for index, each in enumerate(taken) if each.found.unsure]
         if not unsure:
-            return taken
+            return {}
         living = Living(self._around, self._containers)
-        known = self._around.known
-        unproven = [(taken[index].data, taken[index].found) for index in unsure]
-        records = [(data, tuple(found.buffers), found.flat) for data, found in unproven]
-        found = failures(records, living, known)
-        reasons = {unsure[index]: reason for index, reason in found.items()}
-        for index, reason in reasons.items():
-            self._lower(taken[index].unit, f"it cannot be read back: {reason}")
-        return [each for index, each in enumerate(taken) if index not in reasons]
+        proofs = [(taken[index].data, taken[index].found) for index in unsure]
+        records = [(data, tuple(found.buffers), found.flat) for data, found in proofs]
+        found = failures(records, living, self._around.known)
+        return {unsure[index]: reason for index, reason in found.items()}
+
+    def _laid_flat(self, taken: Taken) -> Taken | None:
+        """The same laid flat: then a set that holds its own owner is filled when all is there."""
+        if taken.attempt is None or taken.found.flat:
+            return None
+        unit, table = taken.unit, self._named | self._large
+        named = table if unit.member in self._holding else None
+        attempt = self._attempt((unit.value,), named, taken.hidden, True)
+        return None if isinstance(attempt, str) else units.taken(unit, attempt, taken.hidden)
 
     def _whole(self, taken: list[Taken]) -> list[Taken]:
         """Without what needs a container of which a segment could not be kept."""

@@ -109,6 +109,8 @@ class Definitions:
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
         """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""
         self.patches.look_for(tree)
+        if any("random" in imported(node) for node in ast.walk(tree)):
+            self.imports.setdefault("random", "import random")  # perhaps only inside a function
         tree.body = self._statements(tree.body, cell)
         return tree
 
@@ -196,10 +198,15 @@ class Definitions:
         return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node))
 
 
-def imported(node: ast.Import | ast.ImportFrom) -> tuple[str, ...]:
+def imported(node: ast.AST) -> tuple[str, ...]:
     """The modules that a statement loads, without asking whether they exist."""
     if isinstance(node, ast.Import):
         return tuple(alias.name for alias in node.names)
-    if node.level or not node.module or node.module == "__future__":
+    if (
+        not isinstance(node, ast.ImportFrom)
+        or node.level
+        or not node.module
+        or node.module == "__future__"
+    ):
         return ()
     return (node.module,)

@@ -1,7 +1,9 @@
 """Deep structures, such as long linked lists, laid flat: first empty nodes, then what is in them.
 
 Pickle follows references by recursion, which ends somewhere; reading a pickle does not. Here
-each node of a structure is only named wherever it is met, so nothing is deep.
+each node of a structure is only named wherever it is met, so nothing is deep. It also helps where
+an object is a member of a set that it holds itself: sets and dicts are filled last, when all that
+hashes need is there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from holdfast.session.worker.kinds.contract import Reduce
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
 
-_INLINE = (tuple, set, frozenset)
+_INLINE = (tuple, frozenset)
 
 
 class Flat(NamedTuple):
@@ -50,11 +52,19 @@ def lay_flat(value: object, named: Mapping[int, str], families: dict[type, Reduc
     return found
 
 
-def fill(node: Any, state: Any) -> None:
-    """Put into an empty node what was in it."""
+def fill_all(nodes: list[Any], states: list[Any]) -> None:
+    """Put into empty nodes what was in them; what needs hashes comes last."""
+    pairs = list(zip(nodes, states, strict=True))
+    for last in (False, True):
+        for node, state in pairs:
+            if (type(node) is dict or type(node) is set) is last:
+                _fill(node, state)
+
+
+def _fill(node: Any, state: Any) -> None:
     if type(node) is list:
         node.extend(state)
-    elif type(node) is dict:
+    elif type(node) is dict or type(node) is set:
         node.update(state)
     elif hasattr(node, "__setstate__"):
         node.__setstate__(state)  # no node has it but the stand-in of a class that is missing
@@ -74,8 +84,10 @@ def empty(kind: type) -> Any:
 
 def _state(obj: Any, kind: type, families: dict[type, Reduce | None]) -> Any:
     """A copy of what is in a node; None for what is no node."""
-    if kind is list or kind is dict:
-        return obj.copy()
+    if kind is list or kind is set:
+        return list(obj)
+    if kind is dict:
+        return list(obj.items())
     if kind not in families:
         from holdfast.session.worker.kinds.families import family  # reading needs none of them
 
@@ -96,6 +108,4 @@ def _state(obj: Any, kind: type, families: dict[type, Reduce | None]) -> Any:
 def _inside(state: Any) -> list[Any]:
     if type(state) is list:
         return state
-    if type(state) is dict:
-        return [*state, *state.values()]
     return [*state[0].values(), *state[1].values()]

@@ -6,6 +6,7 @@ it costs nothing but itself.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import pickle
 import sys
@@ -87,8 +88,11 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._failed(obj, error)
         self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
         if isinstance(reduced, str):
-            if not _reachable(obj, reduced):
+            module = _module_of(obj, reduced)
+            if module is None:
                 return self.hole(obj, f"it cannot be found as {reduced}")
+            if module == "__main__":  # it is the name itself that is to come back
+                return copyreg.__newobj__, (kind,), obj.__getstate__()  # type: ignore[attr-defined]
             if kind is BuiltinFunctionType:
                 self.found.references.add(id(obj))
         elif _has_no_state(reduced):
@@ -240,16 +244,21 @@ def _trusted(kind: type) -> bool:
     """Whether instances are known to load what they dump: plain objects and known libraries."""
     if type_module(kind).partition(".")[0] in _LIBRARIES:
         return True
+    # A hash may need what an object in a cycle has not got yet when it is put into a set.
     names = ("__reduce_ex__", "__reduce__", "__setstate__", "__new__")
+    hashes: Any = kind.__hash__  # None for what has no hash
+    if hashes is not None and hashes is not object.__hash__:
+        return False
     return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
 
 
-def _reachable(obj: object, name: str) -> bool:
-    module = sys.modules.get(pickle.whichmodule(obj, name))  # type: ignore[attr-defined]
-    found: object = module
+def _module_of(obj: object, name: str) -> str | None:
+    """The module that has an object by that name."""
+    module: str = pickle.whichmodule(obj, name)  # type: ignore[attr-defined]
+    found: object = sys.modules.get(module)
     for step in name.split("."):
         found = getattr(found, step, None)
-    return found is obj
+    return module if found is obj else None
 
 
 def _has_no_state(reduced: tuple[Any, ...]) -> bool:
@@ -303,13 +312,16 @@ def pickle_record(
     around: Surroundings,
     table: Mapping[int, str] | None = None,
     hidden: Mapping[int, str] | None = None,
+    flat: bool = False,
 ) -> Attempt:
     """Pickle these values into one record. Raises whatever the pickler cannot turn into a hole.
 
     Objects in `table` are only named in it. With `hidden`, secrets are looked for and left out.
+    `flat` lays flat what is not too deep, too.
     """
     try:
-        return _attempt(values, around, table, hidden)
+        if not flat:
+            return _attempt(values, around, table, hidden)
     except (RecursionError, pickle.PicklingError) as error:
         if not isinstance(error.__cause__ or error, RecursionError):
             raise

@@ -11,10 +11,10 @@ from holdfast.session.worker.sharing import changeable, connected, shared_ids
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.units import Taken, record
 
-# Pickles values with a table of what is only named, looking for secrets or not; a text says
-# why that cannot be.
+# Pickles values with a table of what is only named, looking for secrets or not, laid flat or
+# not; a text says why that cannot be.
 Pickle = Callable[
-    [tuple[object, ...], Mapping[int, str] | None, dict[int, str] | None], Attempt | str
+    [tuple[object, ...], Mapping[int, str] | None, dict[int, str] | None, bool], Attempt | str
 ]
 
 
@@ -71,7 +71,8 @@ class Pool:
         made: list[Record] = []
         pooled: dict[int, object] = {}
         for taken in members:
-            again = self._pickle((taken.unit.value,), {**table, **self._named}, taken.hidden)
+            named = {**table, **self._named}
+            again = self._pickle((taken.unit.value,), named, taken.hidden, taken.found.flat)
             if isinstance(again, str):
                 return self._apart(members, again)
             assert isinstance(again.pickler, ReferencePickler)
@@ -82,7 +83,8 @@ class Pool:
         searching = any(taken.hidden is not None for taken in members)
         hidden = {i: n for taken in members for i, n in (taken.hidden or {}).items()}
         values = tuple(pooled.values())
-        together = self._pickle(values, self._named, hidden if searching else None)
+        flat = any(taken.found.flat for taken in members)
+        together = self._pickle(values, self._named, hidden if searching else None, flat)
         if isinstance(together, str):
             return self._apart(members, together)
         labels = tuple(OBJECT + table[identity] for identity in pooled)

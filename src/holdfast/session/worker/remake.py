@@ -12,7 +12,7 @@ from holdfast.session.layout import Definition
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place, nested
-from holdfast.session.worker.kinds.classes import member
+from holdfast.session.worker.kinds.classes import member, set_members
 
 # Brings a name back that a class needs while it is executed; False when it cannot.
 Ensure = Callable[[str], bool]
@@ -124,6 +124,9 @@ def _apply(cls: type, state: dict[str, object]) -> list[str]:
         if isinstance(method, FunctionType):
             method.__defaults__, method.__kwdefaults__, attributes = parts
             method.__dict__.update(attributes)
+    members = state.get("members")
+    if isinstance(members, dict):
+        set_members(cls, members)
     registered = state.get("register")
     for other in registered if isinstance(registered, list) else ():
         if isinstance(cls, abc.ABCMeta) and isinstance(other, type):

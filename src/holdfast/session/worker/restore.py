@@ -84,6 +84,7 @@ class Restore:
         self._captured = {item.name: item for item in captured.items} if captured else {}
         self.lost: dict[str, str] = {}  # labels of definitions that could not be made, and why
         self._remake = Remake(namespace, cells, codes, self._ensure)
+        self._making: set[str] = set()  # labels of definitions that are being made
         self._ahead: set[int] = set()  # records loaded ahead of their time
         self._memory: list[tuple[Any, str]] = []  # arrays, and the labels of their memory
         self._patches: dict[str, dict[str, Any]] = {}
@@ -139,12 +140,23 @@ class Restore:
         entry = self._by_label.get(label)
         if entry is None:
             return missing_class("@" + label, label, "its definition is not in the checkpoint")
+        # A class that registers itself needs a list in which it is found. That list is loaded
+        # again in the end, so for the moment something else may stand for the class.
+        ahead = bool(self._making)
+        if label in self._making:
+            return missing_class("@" + label, entry.name, "it is just being made")
+        self._making.add(label)
         try:
             made = self._remake.make(entry)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001  # user code runs here; its failure is reported
-            return self._lose(entry, self._reason(error))
+            reason = self._reason(error)
+            if ahead:  # it is tried again in its turn
+                return missing_class("@" + label, entry.name, reason)
+            return self._lose(entry, reason)
+        finally:
+            self._making.discard(label)
         if label.startswith("d"):
             site = Site(entry.kind, entry.name, entry.cell, entry.first, entry.last)
             self._definitions.adopt(label, site, made)

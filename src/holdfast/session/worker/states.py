@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import sys
 from collections.abc import Callable
 from types import FunctionType
@@ -15,12 +16,14 @@ from holdfast.session.worker.definitions import (
     attributes_of,
     inner_classes,
 )
+from holdfast.session.worker.kinds.classes import member_state
 from holdfast.session.worker.runner import type_module
 from holdfast.session.worker.sharing import changeable
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
 _OWN = {"__dict__", "__weakref__", "_abc_impl", "__slotnames__", "__abstractmethods__"}
 _ABSENT = object()
+_CACHE = type(functools.lru_cache(len))
 
 
 def class_state(cls: type, event: Event) -> dict[str, object]:
@@ -36,9 +39,10 @@ def class_state(cls: type, event: Event) -> dict[str, object]:
 
 def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
     """Attributes to set and to delete."""
-    if issubclass(type(cls), enum.EnumMeta):
-        return {}
     now, before = attributes_of(cls), snapshot.attributes
+    if issubclass(type(cls), enum.EnumMeta):
+        kept: dict[str, object] = {"members": member_state(cls), "set": _added(now, before)}
+        return {name: value for name, value in kept.items() if value}
     inner = set(map(id, inner_classes(cls).values()))
     changed: dict[str, object] = {}
     for name, value in now.items():
@@ -60,6 +64,10 @@ def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
     return {name: value for name, value in state.items() if value}
 
 
+def _added(now: dict[str, object], before: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in now.items() if name not in before and name not in _OWN}
+
+
 def _registered(cls: type) -> list[type]:
     """The classes that an abstract class takes for its own although they do not descend from it."""
     if not isinstance(cls, abc.ABCMeta):
@@ -75,11 +83,20 @@ def _may_have_changed(name: str, value: object) -> bool:
     if name.startswith("__") and name.endswith("__"):
         return False
     kind = type(value)
+    if kind is staticmethod or kind is classmethod:
+        return _is_full(value.__func__)  # type: ignore[attr-defined]  # both have it
+    if _is_full(value):
+        return True
     if hasattr(kind, "__get__") and type_module(kind).partition(".")[0] in sys.stdlib_module_names:
         return False  # functions, properties and the like; a descriptor of the user's has a state
     if type(value) is tuple:
         return any(_may_have_changed("", item) for item in value)
     return not issubclass(kind, type) and changeable(value, set())
+
+
+def _is_full(value: object) -> bool:
+    """Whether it is a function with a cache that holds something."""
+    return type(value) is _CACHE and value.cache_info().currsize > 0
 
 
 def _has_state(

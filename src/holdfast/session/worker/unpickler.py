@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
-from holdfast.session.worker.flat import empty, fill
+from holdfast.session.worker.flat import empty, fill_all
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.missing import missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
@@ -87,8 +87,7 @@ class RecordUnpickler(pickle.Unpickler):
             return super().load()
         self._nodes = [empty(kind) for kind in super().load()]
         states, values = super().load()
-        for node, state in zip(self._nodes, states, strict=True):
-            fill(node, state)
+        fill_all(self._nodes, states)
         return values
 
     def persistent_load(self, pid: object, /) -> object:

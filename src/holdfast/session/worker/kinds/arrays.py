@@ -145,6 +145,11 @@ def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
     return view_of(obj, root)
 
 
+def reduce_limits(recorder: Recorder, obj: Any) -> Reduction:
+    """What numpy knows about a kind of numbers: asked again."""
+    return type(obj), (obj.dtype,)
+
+
 def root_of(obj: Any) -> tuple[Any, Any]:
     """The array that a view is of in the end, and the object that owns its memory, if not it."""
     root, owner = obj, obj.base

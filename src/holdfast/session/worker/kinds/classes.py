@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import collections
+import enum
+import operator
 import sys
 from typing import Any
 
 from holdfast.session.worker.definitions import attributes_of
+from holdfast.session.worker.kinds import hints
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.modules import is_made
 
+_OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _TRACKED = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5}
 
 
@@ -19,6 +23,31 @@ def member(outer: type, path: str) -> Any:  # `Any`: a class of whatever metacla
     for name in path.split("."):
         found = attributes_of(found)[name]
     return found
+
+
+def member_state(obj: Any) -> dict[str, dict[str, object]]:
+    """What the members of an enum carry, beyond what `enum` gives them, by their names."""
+    if not issubclass(type(obj), enum.EnumMeta):
+        return {}
+    found = {
+        name: {key: value for key, value in vars(each).items() if key not in _OF_MEMBERS}
+        for name, each in obj._member_map_.items()
+    }
+    return {name: state for name, state in found.items() if state}
+
+
+def set_members(made: Any, state: dict[str, dict[str, object]]) -> None:
+    """Give members what they carried."""
+    for name, attributes in state.items():
+        vars(made._member_map_[name]).update(attributes)
+
+
+def set_enum(made: Any, state: tuple[Any, dict[str, dict[str, object]]]) -> None:
+    """Fill an enum that was made from its parts."""
+    from cloudpickle.cloudpickle import _class_setstate  # type: ignore[import-untyped]
+
+    _class_setstate(made, state[0])
+    set_members(made, state[1])
 
 
 def named_tuple(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...], module: str) -> Any:
@@ -60,6 +89,13 @@ def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
     if at is None:
         recorder.local(obj)
         return reduced
+    if hints.is_typed_dict(obj):
+        return hints.reduce_typed_dict(obj)
+    kind = type(obj).__name__ if type(obj).__module__ == "_ctypes" else ""
+    if kind == "PyCArrayType" and vars(obj).get("_type_"):
+        return operator.mul, (obj._type_, obj._length_)
+    if kind in ("PyCFuncPtrType", "PyCPointerType"):
+        return recorder.hole(obj, "a type of C pointers is not brought back")
     if _is_named_tuple(obj):
         # Its methods have no source, and bytecode stays with its version of Python.
         defaults = tuple(obj._field_defaults.values())
@@ -68,4 +104,7 @@ def reduce_class(recorder: Recorder, obj: Any) -> Reduction:
     # whatever was done to it since. Records that share a class share it by label.
     arguments = list(reduced[1])
     arguments[at] = None
+    added = member_state(obj)
+    if added:
+        return (reduced[0], tuple(arguments), (reduced[2], added), None, None, set_enum)
     return (reduced[0], tuple(arguments), *reduced[2:])

@@ -9,6 +9,7 @@ from holdfast.session.worker import rebuild
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 
 _NOTE = "its traceback has the places, but not the variables of the functions"
+_NAMED = (NameError, AttributeError)  # they tell which; pickle forgets it
 _FRAMES = 1000  # of a traceback; an endless recursion has no more to say after that
 
 
@@ -30,6 +31,8 @@ def set_exception(made: BaseException, state: dict[str, Any]) -> None:
     if "context" in state:
         made.__context__ = state["context"]
     made.__suppress_context__ = state.get("suppress", False)
+    if "name" in state:
+        made.name = state["name"]  # type: ignore[attr-defined]  # of a NameError and the like
     if "traceback" in state:
         made.__traceback__ = state["traceback"]
 
@@ -72,7 +75,10 @@ def _exception(recorder: Recorder, obj: BaseException) -> Reduction:
         "context": obj.__context__,
         "traceback": obj.__traceback__,
         "suppress": obj.__suppress_context__,
+        "name": getattr(obj, "name", None) if isinstance(obj, _NAMED) else None,
     }
+    if isinstance(obj, AttributeError) and obj.obj is not None:
+        recorder.note("without the object that lacked the attribute")
     state = {name: value for name, value in found.items() if value}
     return (make, arguments, state, None, None, set_exception) if state else (make, arguments)
 

@@ -11,6 +11,7 @@ from holdfast.session.worker.kinds import (
     files,
     functions,
     generators,
+    hints,
     loggers,
     matches,
     memory,
@@ -31,6 +32,7 @@ _EXACT: dict[type, Reduce] = {
     **exceptions.EXACT,
     **files.EXACT,
     **generators.EXACT,
+    **hints.EXACT,
     **loggers.EXACT,
     **matches.EXACT,
     **memory.EXACT,
@@ -48,6 +50,7 @@ _FAMILIES: list[tuple[type, Reduce]] = [
 _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "ndarray"): arrays.reduce_array,
     ("numpy", "void"): subarrays.reduce_row,
+    ("numpy", "finfo"): arrays.reduce_limits,
     ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
     ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
     ("socket", "socket"): sockets.reduce_socket,
