@@ -9,7 +9,8 @@ from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.engines.runc import RuncEngine
-from holdfast.testing.engines import EngineSuite, FreezingSuite
+from holdfast.testing.engines import EngineSuite
+from holdfast.testing.freezing import FreezingSuite
 
 
 class TestProcess(EngineSuite):

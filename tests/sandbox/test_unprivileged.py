@@ -26,7 +26,7 @@ from holdfast.sandbox.body import Workshop
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.engines.namespaces import UserNamespaces
 from holdfast.sandbox.engines.process import Bubblewrap, ProcessEngine
-from holdfast.testing.engines import bash, begin, run
+from holdfast.testing.programs import bash, begin, run
 
 async def main(kind, folder):
     launcher = UserNamespaces() if kind == "namespaces" else Bubblewrap(Path("/usr/bin/bwrap"))
@@ -79,7 +79,7 @@ from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.engines.plain import Plain
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.files import Files
-from holdfast.testing.engines import bash, begin, run
+from holdfast.testing.programs import bash, begin, run
 
 async def main(kind, folder):
     engine = ProcessEngine(launcher=Plain())

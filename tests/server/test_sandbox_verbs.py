@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 
+import pytest
 from tests.server.conftest import Starter
 from tests.server.sandbox_client import attach, created
+
+from holdfast.cli.main import main
 
 
 async def test_files_forks_rollback_and_snapshots(start: Starter) -> None:
@@ -64,3 +68,46 @@ async def test_files_forks_rollback_and_snapshots(start: Starter) -> None:
     assert await new.run("bash", "ls /root/a") == "x\n"
     await new.send(action="kill_sandbox")
     await new.rest()
+
+
+async def test_a_copy_by_the_command_line_can_be_attached_to(
+    start: Starter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = start("--engine", "process")
+    wire = await created(server, enable_checkpoint=True)
+    await wire.run("bash", "echo mine > /root/x")
+    await wire.send(action="snapshot_filesystem", name="base")
+    await wire.until("FILESYSTEM_SNAPSHOT_CREATED")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    subject = f"sandbox/{wire.identity[0]}"
+
+    def fork(*words: str) -> tuple[int, str]:
+        code = main(["fork", *words, "--json"])
+        return code, capsys.readouterr().out
+
+    code, told = fork(subject)
+    [copy] = json.loads(told)["sandboxes"]
+    assert (code, copy["id"] == wire.identity[0]) == (0, False)
+    async with attach(server, (copy["id"], wire.identity[1])) as other:
+        assert (await other.rest())[0] == ["PERMISSION_DENIAL_ERROR", "error"]
+    async with attach(server, (copy["id"], copy["token"])) as other:
+        assert await other.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await other.run("bash", "cat /root/x; echo other > /root/x") == "mine\n"
+        await other.send(action="kill_sandbox")
+        await other.rest()
+    async with attach(server, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "cat /root/x") == "mine\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+    # What nobody could attach to is not made, whoever asks for it.
+    assert fork(subject, "copy")[0] == 2
+    assert fork("sandbox/snapshots/base", "copy")[0] == 2
+    assert fork("sandbox/snapshots/base")[0] == 2
+    assert fork("sandbox/snapshots/base", "snapshots/other")[0] == 0
+    with server.client(server.token) as client:
+        found = client.get("/v1/checkpoints", params={"limit": 1}).json()["checkpoints"][0]
+        assert found["name"] == "snapshots/other"
+        refused = client.post(f"/v1/checkpoints/{found['id']}/fork", json={"name": "copy"})
+        assert (refused.status_code, refused.json()["error"]["hint"]) == (400, "snapshots/copy")

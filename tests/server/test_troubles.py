@@ -12,8 +12,9 @@ import pytest
 from tests.server.conftest import Starter
 from tests.server.sandbox_client import attach, created
 
+from holdfast.model.errors import StorageFull
 from holdfast.sandbox import limits
-from holdfast.store import open_store
+from holdfast.store import Store, open_store
 
 PROCESS = ("--engine", "process")
 HANDOFF = {"enable_checkpoint": True, "enable_sandbox_handoff": True}
@@ -77,6 +78,39 @@ async def test_a_checkpoint_that_fails_leaves_the_sandbox_as_it_was(
         await back.send(action="checkpoint")
         told = ["CHECKPOINTING", "DELETING", "DELETED", "CHECKPOINTED"]
         assert await back.rest() == (told, 1000)
+
+
+def _fill_log(store: Store, subject: str) -> None:
+    """To the last byte of the page that its end is in."""
+    for number in range(1000):
+        store.tag(subject, str(number))
+
+
+async def test_a_kill_that_fails_is_told_and_can_be_repeated(
+    start: Starter, small_disk: Path
+) -> None:
+    """That nobody shall attach any more must be written down, and there is no room for it."""
+    server = start(*PROCESS, "--store", str(small_disk / "store"))
+    wire = await created(server, enable_checkpoint=True)
+    await wire.run("bash", "echo mine > /root/x")
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(bytes(12 << 20))
+    with open_store(small_disk / "store") as store, pytest.raises(StorageFull):
+        _fill_log(store, f"sandbox/{wire.identity[0]}")
+    await wire.send(action="kill_sandbox")
+    assert await wire.rest() == (["KILLING", "KILL_ERROR"], 1000)
+    assert "space" in wire.heard[-1]["message"]
+    async with attach(server, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RUNNING"]  # it never stopped
+        assert await back.run("bash", "cat /root/x") == "mine\n"
+        filler.unlink()
+        await back.send(action="kill_sandbox")
+        assert await back.rest() == (["KILLING", "DELETING", "DELETED", "KILLED"], 1000)
+    async with attach(server, wire.identity) as back:
+        assert await back.rest() == (["NOT_FOUND"], 1011)
 
 
 async def test_a_lost_lease_ends_the_sandbox_here(start: Starter) -> None:

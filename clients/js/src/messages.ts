@@ -114,6 +114,10 @@ export interface CreateRequest {
    */
   network?: boolean;
   /**
+   * no network at all: programs get no socket of one, not even of the loopback
+   */
+  offline?: boolean;
+  /**
    * a template that the server knows by this name; root and network are the template's
    */
   template?: string | null;

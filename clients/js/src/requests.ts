@@ -20,6 +20,7 @@ export function createRequest(options: CreateOptions): CreateRequest {
     ...(options.image !== undefined && { image: options.image }),
     ...(options.limits !== undefined && { limits: options.limits }),
     ...(options.network && { network: true }),
+    ...(options.offline && { offline: true }),
     ...(options.ports !== undefined && { ports: options.ports }),
     ...(options.egress !== undefined && { egress: options.egress }),
     ...(options.template !== undefined && { template: options.template }),

@@ -74,6 +74,8 @@ export interface CreateOptions extends ConnectOptions {
   image?: string | undefined;
   limits?: Limits | undefined;
   network?: boolean | undefined;
+  /** No network at all, not even a loopback. */
+  offline?: boolean | undefined;
   /** Ports of its loopback that are reached through the server. */
   ports?: number[] | undefined;
   /** Domains that its programs reach through the server's proxy: name, *.name or name:port. */

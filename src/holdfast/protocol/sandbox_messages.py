@@ -74,6 +74,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     image: str | None = None
     limits: Limits | None = None
     network: bool = False
+    offline: bool = False
     template: str | None = None
     ports: Annotated[tuple[Annotated[int, Meta(ge=1, le=65535)], ...], Meta(max_length=32)] = ()
     egress: Annotated[tuple[Annotated[str, Meta(max_length=260)], ...], Meta(max_length=256)] = ()

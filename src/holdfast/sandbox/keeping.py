@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.checkpoint import Checkpoint, Split
-from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
+from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.memory import stored
 from holdfast.protocol.sandbox_messages import CreateRequest
@@ -154,6 +155,40 @@ def fork(store: Store, origin: Checkpoint, identity: str, token: str) -> Checkpo
             if part.name != CONFIG:
                 draft.keep(part.name)
         return draft.commit()
+
+
+def begin_copy(store: Store, origin: Checkpoint) -> tuple[str, str]:
+    """A sandbox with the content of another's checkpoint, for whoever attaches to it: its id and
+    its token. Raises UsageError."""
+    name = origin.subject.name
+    if origin.subject.kind != "sandbox":
+        raise UsageError(f"{origin.short} is a checkpoint of {origin.subject}, not of a sandbox")
+    if name.startswith(SNAPSHOTS):
+        raise UsageError(
+            f"{origin.short} holds the files of a sandbox, and no sandbox",
+            hint=f"create one with filesystem_snapshot_name={name.removeprefix(SNAPSHOTS)!r}",
+        )
+    identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
+    fork(store, origin, identity, token_hash(token))
+    return identity, token
+
+
+def check_copy(origin: Checkpoint, name: str) -> None:
+    """Whether a checkpoint may be forked under a name that somebody chose. Raises UsageError: a
+    sandbox is found by its id and opened by its token, and a copy needs ones of its own."""
+    if origin.subject.kind != "sandbox":
+        return
+    old, new = origin.subject.name, name.removeprefix("sandbox/")
+    for prefix in (SNAPSHOTS, TEMPLATES):
+        if old.startswith(prefix):
+            if new.startswith(prefix):
+                check_name(new.removeprefix(prefix))
+                return
+            raise UsageError(f"it would not be found as {new!r}", hint=f"{prefix}{new}")
+    raise UsageError(
+        "a copy of a sandbox has no name: it gets an id and a token of its own",
+        hint=f"holdfast fork {origin.short}, without a name; then attach to what that says",
+    )
 
 
 def config_of(

@@ -32,6 +32,7 @@ def plan(
     identity: str,
     *,
     proxy: str | None = None,
+    offline: bool = False,
 ) -> Plan:
     """How to run a request. Raises BadInput."""
     script = None
@@ -69,6 +70,7 @@ def plan(
         size=(request.rows, request.columns) if request.pty else None,
         stdin=request.stdin,
         limits=ceilings(limits),
+        offline=offline,
     )
     return Plan(start, script)
 

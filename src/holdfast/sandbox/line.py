@@ -46,6 +46,7 @@ class Start:
     size: tuple[int, int] | None = None  # rows and columns of a terminal
     stdin: bool = True
     limits: Mapping[str, int] = field(default_factory=dict)
+    offline: bool = False  # without a socket of any network, not even the loopback's
 
     def moved(self, places: Mapping[str, str]) -> Start:
         """The same where a sandbox has no root of its own: paths that stand alone are what they
@@ -213,6 +214,8 @@ class AgentLine:
             order.update(what.call)
         else:
             order.update(argv=list(what.argv))
+        if what.offline:
+            order.update(offline=True)
         if what.size is not None:
             order.update(rows=what.size[0], columns=what.size[1])
         await self._moving.wait()

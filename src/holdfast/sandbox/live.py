@@ -138,6 +138,7 @@ class LiveSandbox:
             self.limits,
             secrets.token_hex(8),
             proxy=None if self.egress is None else f"http://127.0.0.1:{PROXY_PORT}",
+            offline=self.request.offline,
         )
         if planned.script is not None:
             await self.files.write(*planned.script)

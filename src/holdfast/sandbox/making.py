@@ -55,6 +55,11 @@ class Maker:
             raise Unsupported(f"this server has the engine {engine.name}, not {request.engine}")
         if request.network:
             engine.capabilities.need("network", engine.name)
+        if request.offline and (request.network or request.ports or request.egress):
+            raise BadInput(
+                "a sandbox that is offline has no ports, no egress and no network",
+                hint="leave `offline` away: without the others there is a loopback only",
+            )
         egress.check_rules(request.egress)
         if request.egress and self._settings.egress == "off":
             raise Unsupported("this server lets no sandbox out", hint="serve --egress public")
@@ -64,6 +69,10 @@ class Maker:
                 keeping.check_name(name)
         if request.template is not None and request.filesystem_snapshot_name is not None:
             raise BadInput("a template has files of its own", hint="leave the snapshot away")
+        if request.template is not None and request.offline:
+            raise BadInput(
+                "what runs in a template was begun before", hint="leave `offline` or it away"
+            )
 
     async def make(self, request: CreateRequest) -> Made:
         """Raises HoldfastError and leaves nothing."""

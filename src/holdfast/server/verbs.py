@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from holdfast.model.subject import Subject
+from holdfast.sandbox import keeping
 from holdfast.server import shapes
 from holdfast.server.operations import Nothing, Table, Text
 
@@ -84,7 +85,9 @@ def restore(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, o
 )
 def fork(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
     assert isinstance(body, Fork)
-    return {"checkpoint": shapes.checkpoint(store.fork(given["id"], body.name, trust=body.trust))}
+    origin = store.resolve(given["id"])
+    keeping.check_copy(origin, body.name)
+    return {"checkpoint": shapes.checkpoint(store.fork(origin, body.name, trust=body.trust))}
 
 
 @VERBS.verb(

@@ -9,37 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
-from holdfast.model.errors import CaptureFailed, HoldfastError, NotFound, Unsupported
-from holdfast.runtime.trial import mounts_below
-from holdfast.sandbox import keeping, limits, roots, upper
+from holdfast.model.errors import HoldfastError, NotFound, Unsupported
+from holdfast.sandbox import limits
 from holdfast.sandbox.agent import USER
-from holdfast.sandbox.body import Body, Workshop
-from holdfast.sandbox.contract import Engine, Limits
-from holdfast.sandbox.languages import ceilings
-from holdfast.sandbox.line import AgentLine, Exit, Process, Start
-from holdfast.sandbox.replay import Replay
-from holdfast.sandbox.roots import Root
-
-SMALL = Limits(memory_bytes=512 << 20, processes=64, disk_bytes=32 << 20)
-COUNTER = """
-import time
-n = 0
-while True:
-    n += 1
-    print(n, flush=True)
-    with open("/root/count", "w") as file:
-        file.write(str(n))
-    time.sleep(0.02)
-"""
+from holdfast.sandbox.body import Body
+from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.line import Exit, Start
+from holdfast.testing.freezing import SMALL, FreezingSuite, Make
+from holdfast.testing.programs import bash, begin, environment, result, run
 
 FORKS = """
 import os, signal
@@ -57,238 +40,15 @@ for pid in made:
     os.kill(pid, 9)
 """
 
-# Listens on the loopback, and is connected to itself.
-LISTENER = """
+# Two that talk without a network, then two that need its loopback.
+LOOPBACK = """
 import socket
-door = socket.create_server(("127.0.0.1", 9000))
-own = socket.create_connection(("127.0.0.1", 9000))
-other, _ = door.accept()
-print("ready", flush=True)
-while True:
-    link, _ = door.accept()
-    link.sendall(b"hello")
-    link.close()
+socket.socketpair()
+print("beside", flush=True)
+door = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(door.getsockname(), 20)
+print("reached")
 """
-
-Make = Callable[..., Awaitable[Body]]
-
-
-@dataclass(slots=True)
-class Run:
-    """What came out of a program."""
-
-    exit: Exit
-    stdout: str
-    stderr: str
-
-
-def environment(root: Root) -> dict[str, str]:
-    return {"PATH": root.path, "HOME": "/root"}
-
-
-async def begin(body: Body, *argv: str, **more: object) -> Process:
-    root = body.build.root
-    words = [*root.python, *argv[1:]] if argv[0] == "python" else list(argv)
-    start = Start(
-        argv=words,
-        env=environment(root),
-        limits=ceilings(body.build.limits),
-        **more,  # type: ignore[arg-type]
-    )
-    return await body.line.start(start)
-
-
-async def result(process: Process) -> Run:
-    how = await asyncio.wait_for(process.wait(), 60)
-    texts = {"stdout": "", "stderr": ""}
-    for piece in process.replay.after(0):
-        texts[piece.stream] += piece.data.decode("utf-8", "replace")
-    return Run(how, texts["stdout"], texts["stderr"])
-
-
-async def run(body: Body, *argv: str, **more: object) -> Run:
-    return await result(await begin(body, *argv, **more))
-
-
-async def bash(body: Body, script: str) -> Run:
-    return await run(body, "bash", "-c", script)
-
-
-async def output_after(process: Process, offset: int) -> list[str]:
-    """Lines that come behind an offset, once there are some."""
-    for _ in range(500):
-        text = b"".join(piece.data for piece in process.replay.after(offset)).decode()
-        lines = text.splitlines()
-        if len(lines) >= 5:
-            return lines[:-1]
-        await asyncio.sleep(0.02)
-    raise AssertionError("it does not go on")
-
-
-async def output_lines(process: Process, count: int) -> None:
-    """Wait until so many lines have come."""
-    async with asyncio.timeout(60):
-        while b"".join(each.data for each in process.replay.after(0)).count(b"\n") < count:
-            await process.changed()
-
-
-class FreezingSuite:
-    """What an engine must do about freezing. Inherit, and give the fixture `engine`."""
-
-    @pytest.fixture
-    def engine(self) -> Engine:
-        raise NotImplementedError  # whoever is tested says
-
-    @pytest.fixture
-    def root(self, tmp_path: Path) -> Root:
-        return roots.default(tmp_path / "root")
-
-    @pytest_asyncio.fixture
-    async def make(self, engine: Engine, root: Root, tmp_path: Path) -> AsyncIterator[Make]:
-        """Makes bodies; afterwards nothing of them is left."""
-        made: list[Body] = []
-
-        async def maker(**options: object) -> Body:
-            settings: dict[str, object] = {"root": root, "limits": SMALL, **options}
-            body = await Workshop(engine, tmp_path / "boxes").make(**settings)  # type: ignore[arg-type]
-            made.append(body)
-            return body
-
-        yield maker
-        for body in made:
-            await body.end()
-            await body.clear()
-        assert mounts_below(tmp_path) == []
-        for body in made:
-            assert not body.build.folder.exists()
-            assert limits.left_by(body.build.name).folders == ()
-
-    async def test_a_frozen_sandbox_goes_on(self, make: Make, tmp_path: Path) -> None:
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        await body.box.thaw()
-        await body.line.resume(1)
-        lines = await output_after(counter, counter.replay.end)
-        assert [int(line) for line in lines] == list(
-            range(int(lines[0]), int(lines[0]) + len(lines))
-        )
-
-    async def test_a_failed_freeze_leaves_it_running(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        body = await make()
-        (tmp_path / "taken").write_text("a file where a folder should be")
-        await body.line.quiesce(1)
-        if engine.capabilities.exact_checkpoint:
-            with pytest.raises(CaptureFailed):
-                await body.box.freeze(tmp_path / "taken")
-        else:
-            await body.box.freeze(tmp_path / "taken")
-        await body.line.resume(1)
-        assert (await bash(body, "echo alive")).stdout == "alive\n"
-
-    async def test_files_come_back(self, make: Make, tmp_path: Path) -> None:
-        body = await make()
-        await bash(
-            body, "mkdir /root/d; echo kept > /root/d/f; ln -s f /root/d/l; ln /root/d/f /root/h"
-        )
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
-        other = await make(fill=fill)
-        assert (
-            await bash(other, "cat /root/d/l /root/h; stat -c %h /root/h")
-        ).stdout == "kept\nkept\n2\n"
-
-    async def test_processes_come_back_many_times(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        if not engine.capabilities.exact_checkpoint:
-            with pytest.raises(Unsupported):
-                engine.capabilities.need("exact_checkpoint", engine.name)
-            return
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        await body.line.quiesce(3)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = counter.replay.end, counter.balance
-        seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
-        await body.end()
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
-        for number in range(2):
-            copy = await make(fill=fill, image=tmp_path / "image")
-            again = _adopted(copy.line, counter.identity, end, balance)
-            await copy.line.resume(3, f"generation {number}")
-            lines = await output_after(again, end)
-            # Nothing lost, nothing twice: it goes on with the very next number.
-            assert int(lines[0]) == int(seen[-1]) + 1
-            told = await bash(copy, "cat /run/holdfast/generation; echo mine > /root/mine")
-            assert told.stdout == f"generation {number}\n"
-            shared = await bash(copy, "ls /root")
-            assert shared.stdout.split() == ["count", "mine"]
-
-    async def test_a_restored_sandbox_can_be_frozen_again(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        if not engine.capabilities.exact_checkpoint:
-            return  # nothing of its processes comes back
-        body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
-        await output_after(counter, 0)
-        expected, begun = 1, 0
-        for epoch in (1, 2, 3):
-            await body.line.quiesce(epoch)
-            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
-            await body.box.freeze(image)
-            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-            text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
-            numbers = [int(line) for line in text.split()]
-            assert numbers == list(range(expected, expected + len(numbers)))
-            expected += len(numbers)
-            begun, balance = counter.replay.end, counter.balance
-            await body.end()
-            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
-            counter = _adopted(body.line, counter.identity, begun, balance)
-            await body.line.resume(epoch, f"generation {epoch}")
-            await output_after(counter, begun)
-
-    async def test_the_loopback_comes_back(
-        self, engine: Engine, make: Make, tmp_path: Path
-    ) -> None:
-        """Who listens is reached again; a connection that was open is allowed to be closed."""
-        if not engine.capabilities.exact_checkpoint:
-            return  # nothing of its processes comes back
-        body = await make()
-        held = await begin(body, "python", "-u", "-c", LISTENER)
-        await output_lines(held, 1)
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = held.replay.end, held.balance
-        await body.end()
-        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
-        _adopted(copy.line, held.identity, end, balance)
-        await copy.line.resume(1, "again")
-        ask = "import socket\ns = socket.create_connection(('127.0.0.1', 9000), 20)\n"
-        ask += "print(s.recv(10).decode())"
-        assert (await run(copy, "python", "-c", ask)).stdout == "hello\n"
 
 
 class EngineSuite(FreezingSuite):
@@ -437,6 +197,17 @@ except PermissionError:
             with pytest.raises(Unsupported):
                 await make(network=True)
 
+    async def test_offline_there_is_not_even_a_loopback(self, make: Make) -> None:
+        body = await make()
+        reached = await run(body, "python", "-c", LOOPBACK)
+        assert reached.stdout == "beside\nreached\n"
+        kept = await run(body, "python", "-c", LOOPBACK, offline=True)
+        assert (kept.exit.code, kept.stdout) == (1, "beside\n")
+        assert "Address family not supported" in kept.stderr
+        script = f"{shlex.join([*body.build.root.python, '-c', LOOPBACK])}; echo $?"
+        below = await run(body, "bash", "-c", script, offline=True)  # whatever it starts
+        assert below.stdout == "beside\n1\n"
+
     async def test_a_full_disk_is_full_inside_only(self, make: Make) -> None:
         if os.geteuid() != 0:
             pytest.fail("the size of a volume is only limited as root: run the tests as root")
@@ -499,10 +270,6 @@ except PermissionError:
         while any(_alive(pid) for pid in _members(body)):
             assert time.monotonic() - began < 20
             await asyncio.sleep(0.1)
-
-
-def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int]) -> Process:
-    return line.adopt(identity, Replay(start=end), balance)
 
 
 def _members(body: Body) -> list[int]:

@@ -14,6 +14,7 @@ from holdfast.sandbox.agent.files import file_verb
 from holdfast.sandbox.agent.small import (
     SIG_DFL,
     SIGCHLD,
+    SIGKILL,
     SIGPIPE,
     SIGXFSZ,
     TYPE_CHECKING,
@@ -92,6 +93,12 @@ class Spare:
         """Without its pipes it ends."""
         while self.ours:
             os.close(self.ours.pop())
+
+    def dismiss(self) -> None:
+        """It is gone when this returns."""
+        self.close()
+        os.kill(self.pid, SIGKILL)  # quicker than its finding out by itself
+        os.waitpid(self.pid, 0)
 
 
 def wait_for_order(theirs: list[int]) -> NoReturn:
@@ -205,6 +212,12 @@ def become(order: Order, terminal: str, trouble: int) -> NoReturn:
             os.close(nothing)
         where = order.get("cwd") or "/"
         os.chdir(where)
+        if order.get("offline"):
+            # Only here: most sandboxes are not.
+            from holdfast.sandbox.agent.offline import go_offline
+
+            where = "offline"
+            go_offline()
         if "call" in order:
             os.close(trouble)
             if order["call"] == "switch":

@@ -36,6 +36,7 @@ INPUT_WINDOW = 256 * 1024
 # Of quiet, after which a child is forked for the next program: forking takes its time from whatever
 # runs, and from an order that comes meanwhile.
 SPARE_SECONDS, BUSY_SPARE_SECONDS = 0.02, 0.2
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 GENERATION = "/run/holdfast/generation"
 
 
@@ -290,6 +291,9 @@ class Agent:
                 return
             if pid == 0:
                 return
+            if self.spare is not None and pid == self.spare.pid:
+                self.spare.close()  # its number may soon be another's
+                self.spare = None
             for process in list(self.processes.values()):
                 if process.pid == pid:
                     process.status = status
@@ -320,6 +324,10 @@ class Agent:
 
     def quiesce(self, epoch: int) -> None:
         """Have nothing under way, say so, and wait: for this host or, restored, for another."""
+        # A copy of us that has nothing to do yet would double what is frozen.
+        spare, self.spare = self.spare, None
+        if spare is not None:
+            spare.dismiss()
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
         may_be_looked_at(True)
@@ -347,9 +355,34 @@ def write_generation(generation: str) -> None:
     os.rename(GENERATION + ".new", GENERATION)
 
 
+def furnish() -> None:
+    """What a new sandbox has, where its engine leaves it to us."""
+    if loopback := os.environ.get("HOLDFAST_LOOPBACK"):
+        bring_up(loopback)
+    if shared := os.environ.get("HOLDFAST_SHARED"):  # and no file system in memory for `/run`
+        os.mkdir(shared)
+        os.chmod(shared, 0o1777)
+        if os.path.exists(GENERATION):
+            os.unlink(GENERATION)  # of the sandbox whose files these were
+
+
+def bring_up(device: str) -> None:
+    """Let a network device work; raises OSError. Only here: what it needs takes time to load."""
+    from _socket import AF_INET, SOCK_DGRAM, socket
+    from fcntl import ioctl
+    from struct import pack
+
+    handle = socket(AF_INET, SOCK_DGRAM)
+    try:
+        ioctl(handle.fileno(), SIOCSIFFLAGS, pack("16sH22x", device.encode(), IFF_UP))
+    finally:
+        handle.close()
+
+
 def main() -> NoReturn:
     may_be_looked_at(False)
     keep_orphans()
+    furnish()
     # The channel moves off the descriptors that programs think of as theirs.
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open("/dev/null", os.O_RDWR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.sandbox.contract import Build
@@ -12,8 +13,9 @@ NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
 Config = dict[str, object]
 
 
-def config(build: Build, *mounts: Config, **linux: object) -> Config:
-    """What every engine that reads OCI bundles is told; `mounts` and `linux` are its own."""
+def config(build: Build, *mounts: Config, env: Sequence[str] = (), **linux: object) -> Config:
+    """What every engine that reads OCI bundles is told; `mounts`, the agent's `env` and `linux`
+    are its own."""
     binds = [
         {
             "destination": mount.target,
@@ -23,6 +25,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
         }
         for mount in build.root.mounts
     ]
+    home = [] if build.root.name == "default" else ["PYTHONHOME=/.holdfast/python"]
     sets = ("bounding", "effective", "permitted")
     return {
         "ociVersion": "1.0.2",
@@ -30,9 +33,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(build.root.agent),
-            "env": ["PATH=/usr/bin:/bin", "PYTHONHOME=/.holdfast/python"]
-            if build.root.name != "default"
-            else ["PATH=/usr/bin:/bin"],
+            "env": ["PATH=/usr/bin:/bin", *home, *env],
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": dict.fromkeys(sets, _CAPABILITIES),
@@ -42,7 +43,6 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
         "hostname": "sandbox",
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
-            {"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
             *mounts,
             *binds,
         ],

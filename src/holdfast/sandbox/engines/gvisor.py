@@ -99,7 +99,8 @@ class GvisorBox(ContainerBox):
         self._engine = engine
 
     def config(self) -> Config:
-        return bundle.config(self._build)
+        run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
+        return bundle.config(self._build, run)
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log

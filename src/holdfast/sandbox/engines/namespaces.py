@@ -82,8 +82,9 @@ class Namespaces(Walls):
         return _unshare(build, [], _AS_ROOT, [str(build.volume.merged)])
 
     def environ(self, build: Build) -> Mapping[str, str]:
-        powers = ",".join(["-all", *(f"+{name}" for name in _POWERS)])
-        return {"PATH": _PATH, "POWERS": powers, **_home(build)}
+        names = _POWERS if build.network else (*_POWERS, "net_admin")  # of a network of its own
+        powers = ",".join(["-all", *(f"+{name}" for name in names)])
+        return {"PATH": _PATH, "POWERS": powers, **_loopback(build), **_home(build)}
 
 
 class UserNamespaces(Namespaces):
@@ -111,7 +112,7 @@ class UserNamespaces(Namespaces):
         return _unshare(build, self._USER, _AS_USER, places)
 
     def environ(self, build: Build) -> Mapping[str, str]:
-        return {"PATH": _PATH, **_home(build)}
+        return {"PATH": _PATH, **_loopback(build), **_home(build)}
 
 
 def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[str]) -> list[str]:
@@ -119,6 +120,11 @@ def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[st
     start = ["unshare", *more, *kinds, "--fork", "--kill-child", "--propagation", "private"]
     pairs = [each for mount in _mounts(build) for each in mount]
     return [*start, "/bin/sh", "-euc", script, "sh", *places, *pairs, "--", *build.root.agent]
+
+
+def _loopback(build: Build) -> Mapping[str, str]:
+    """A new network has a loopback that is down. The agent brings it up: `ip` is not everywhere."""
+    return {} if build.network else {"HOLDFAST_LOOPBACK": "lo"}
 
 
 def _home(build: Build) -> Mapping[str, str]:

@@ -28,7 +28,9 @@ from holdfast.sandbox.limits import Groups
 
 # What CRIU is asked for besides: files that were deleted while open, whatever their size; and
 # connections over the loopback do not keep it from being frozen, and are closed in what comes back.
-CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\ntcp-close\n"
+# A network that leads nowhere need not be cut off meanwhile: that runs two programs each time.
+CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\ntcp-close\nnetwork-lock skip\n"
+SHARED = "/dev/shm"
 # A user namespace in which everybody has the number he has outside: the powers of root inside
 # reach no further than the sandbox, and CRIU has all of them over it.
 _SAME_IDS = {"containerID": 0, "hostID": 0, "size": 65536}
@@ -110,19 +112,20 @@ class RuncBox(ContainerBox):
         options.write_text(CRIU_OPTIONS, encoding="utf-8")
         settled = bundle.config(
             self._build,
-            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"]},
+            # The only one in memory: CRIU runs `tar` and `gzip` for each, freezing and restoring.
+            {
+                "destination": "/dev",
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "options": ["nosuid", "noexec", "mode=755", "size=65536k"],
+            },
             {
                 "destination": "/dev/pts",
                 "type": "devpts",
                 "source": "devpts",
                 "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
             },
-            {
-                "destination": "/dev/shm",
-                "type": "tmpfs",
-                "source": "shm",
-                "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
-            },
+            env=[f"HOLDFAST_SHARED={SHARED}"],
             cgroupsPath=f"/{limits.FAMILY}/{self._build.name}",
             namespaces=[{"type": kind} for kind in (*bundle.NAMESPACES, "user")],
             uidMappings=[_SAME_IDS],

@@ -1,0 +1,242 @@
+"""The suite of freezing: what every engine does about it, from one freeze to many restores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.model.errors import CaptureFailed, Unsupported
+from holdfast.runtime.trial import mounts_below
+from holdfast.sandbox import keeping, limits, roots, upper
+from holdfast.sandbox.body import Body, Workshop
+from holdfast.sandbox.contract import Engine, Limits
+from holdfast.sandbox.line import AgentLine, Process
+from holdfast.sandbox.replay import Replay
+from holdfast.sandbox.roots import Root
+from holdfast.testing.programs import bash, begin, output_after, output_lines, result, run
+
+SMALL = Limits(memory_bytes=512 << 20, processes=64, disk_bytes=32 << 20)
+COUNTER = """
+import time
+n = 0
+while True:
+    n += 1
+    print(n, flush=True)
+    with open("/root/count", "w") as file:
+        file.write(str(n))
+    time.sleep(0.02)
+"""
+
+# Listens on the loopback, and is connected to itself.
+LISTENER = """
+import socket
+door = socket.create_server(("127.0.0.1", 9000))
+own = socket.create_connection(("127.0.0.1", 9000))
+other, _ = door.accept()
+print("ready", flush=True)
+while True:
+    link, _ = door.accept()
+    link.sendall(b"hello")
+    link.close()
+"""
+
+# Asks for a socket when it is told to.
+WAITS = """
+import errno, socket
+print("ready", flush=True)
+input()
+try:
+    socket.socket()
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+Make = Callable[..., Awaitable[Body]]
+
+
+class FreezingSuite:
+    """What an engine must do about freezing. Inherit, and give the fixture `engine`."""
+
+    @pytest.fixture
+    def engine(self) -> Engine:
+        raise NotImplementedError  # whoever is tested says
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Root:
+        return roots.default(tmp_path / "root")
+
+    @pytest_asyncio.fixture
+    async def make(self, engine: Engine, root: Root, tmp_path: Path) -> AsyncIterator[Make]:
+        """Makes bodies; afterwards nothing of them is left."""
+        made: list[Body] = []
+
+        async def maker(**options: object) -> Body:
+            settings: dict[str, object] = {"root": root, "limits": SMALL, **options}
+            body = await Workshop(engine, tmp_path / "boxes").make(**settings)  # type: ignore[arg-type]
+            made.append(body)
+            return body
+
+        yield maker
+        for body in made:
+            await body.end()
+            await body.clear()
+        assert mounts_below(tmp_path) == []
+        for body in made:
+            assert not body.build.folder.exists()
+            assert limits.left_by(body.build.name).folders == ()
+
+    async def test_a_frozen_sandbox_goes_on(self, make: Make, tmp_path: Path) -> None:
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        await body.box.thaw()
+        await body.line.resume(1)
+        lines = await output_after(counter, counter.replay.end)
+        assert [int(line) for line in lines] == list(
+            range(int(lines[0]), int(lines[0]) + len(lines))
+        )
+
+    async def test_a_failed_freeze_leaves_it_running(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        body = await make()
+        (tmp_path / "taken").write_text("a file where a folder should be")
+        await body.line.quiesce(1)
+        if engine.capabilities.exact_checkpoint:
+            with pytest.raises(CaptureFailed):
+                await body.box.freeze(tmp_path / "taken")
+        else:
+            await body.box.freeze(tmp_path / "taken")
+        await body.line.resume(1)
+        assert (await bash(body, "echo alive")).stdout == "alive\n"
+
+    async def test_files_come_back(self, make: Make, tmp_path: Path) -> None:
+        body = await make()
+        await bash(
+            body, "mkdir /root/d; echo kept > /root/d/f; ln -s f /root/d/l; ln /root/d/f /root/h"
+        )
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+
+        def fill(into: Path) -> None:
+            with open(packed, "rb") as file:
+                upper.unpack(file, into)
+
+        other = await make(fill=fill)
+        assert (
+            await bash(other, "cat /root/d/l /root/h; stat -c %h /root/h")
+        ).stdout == "kept\nkept\n2\n"
+
+    async def test_processes_come_back_many_times(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            with pytest.raises(Unsupported):
+                engine.capabilities.need("exact_checkpoint", engine.name)
+            return
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        await body.line.quiesce(3)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+        end, balance = counter.replay.end, counter.balance
+        seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
+        await body.end()
+
+        def fill(into: Path) -> None:
+            with open(packed, "rb") as file:
+                upper.unpack(file, into)
+
+        for number in range(2):
+            copy = await make(fill=fill, image=tmp_path / "image")
+            again = _adopted(copy.line, counter.identity, end, balance)
+            await copy.line.resume(3, f"generation {number}")
+            lines = await output_after(again, end)
+            # Nothing lost, nothing twice: it goes on with the very next number.
+            assert int(lines[0]) == int(seen[-1]) + 1
+            told = await bash(copy, "cat /run/holdfast/generation; echo mine > /root/mine")
+            assert told.stdout == f"generation {number}\n"
+            shared = await bash(copy, "ls /root")
+            assert shared.stdout.split() == ["count", "mine"]
+
+    async def test_a_restored_sandbox_can_be_frozen_again(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        expected, begun = 1, 0
+        for epoch in (1, 2, 3):
+            await body.line.quiesce(epoch)
+            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
+            await body.box.freeze(image)
+            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+            text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
+            numbers = [int(line) for line in text.split()]
+            assert numbers == list(range(expected, expected + len(numbers)))
+            expected += len(numbers)
+            begun, balance = counter.replay.end, counter.balance
+            await body.end()
+            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
+            counter = _adopted(body.line, counter.identity, begun, balance)
+            await body.line.resume(epoch, f"generation {epoch}")
+            await output_after(counter, begun)
+
+    async def test_the_loopback_comes_back(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        """Who listens is reached again; a connection that was open is allowed to be closed."""
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        held = await begin(body, "python", "-u", "-c", LISTENER)
+        await output_lines(held, 1)
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+        end, balance = held.replay.end, held.balance
+        await body.end()
+        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
+        _adopted(copy.line, held.identity, end, balance)
+        await copy.line.resume(1, "again")
+        ask = "import socket\ns = socket.create_connection(('127.0.0.1', 9000), 20)\n"
+        ask += "print(s.recv(10).decode())"
+        assert (await run(copy, "python", "-c", ask)).stdout == "hello\n"
+
+    async def test_what_was_offline_stays_so(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        held = await begin(body, "python", "-u", "-c", WAITS, offline=True)
+        await output_lines(held, 1)
+        await body.line.quiesce(1)
+        await body.box.freeze(tmp_path / "image")
+        packed = tmp_path / "files.tar"
+        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+        end, balance = held.replay.end, held.balance
+        await body.end()
+        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
+        again = _adopted(copy.line, held.identity, end, balance)
+        await copy.line.resume(1, "again")
+        await again.write(b"go\n")
+        done = await result(again)
+        assert (done.exit.code, done.stdout) == (0, "EAFNOSUPPORT\n")
+
+
+def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int]) -> Process:
+    return line.adopt(identity, Replay(start=end), balance)
