@@ -12,7 +12,8 @@ import pytest
 from holdfast.testing.bundles import Bundle
 from holdfast.testing.containerd import TRAMPOLINE, eventually
 
-COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
+# By a rename: one that is frozen while it writes has counted all the same.
+COUNT = "i=0; while :; do i=$((i+1)); echo $i > /new; mv /new /count; sleep .05; done"
 
 
 @pytest.fixture

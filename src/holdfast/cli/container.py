@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.compact import compact
 from holdfast.cli.finalize import finalize, watch
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.podman import export, import_
@@ -212,6 +213,7 @@ def preflight(invocation: Invocation, container: str) -> None:
         click.get_current_context().exit(9)
 
 
+command.add_command(compact)
 command.add_command(finalize)
 command.add_command(watch)
 command.add_command(export)

@@ -133,9 +133,16 @@ def _run(
 
 
 def _line(result: Result) -> str:
+    from holdfast.view.words import size
+
     match result.outcome:
         case "saved":
-            return f"{result.subject}: saved as {result.checkpoint} in {result.seconds:.1f} s"
+            cost = ""
+            if result.frozen_ms is not None:
+                written = size(result.written_bytes or 0)
+                cost = f": {written} written, frozen {result.frozen_ms:.0f} ms"
+            seconds = f"in {result.seconds:.1f} s"
+            return f"{result.subject}: saved as {result.checkpoint} {seconds}{cost}"
         case "ended":
             return f"{result.subject}: has ended by itself"
         case "running":

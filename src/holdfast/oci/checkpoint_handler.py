@@ -29,6 +29,7 @@ from holdfast.oci.overlay import Overlay, find_overlay
 from holdfast.oci.preflight import Preflight
 from holdfast.oci.private import private_folder
 from holdfast.oci.state import Killed, Operation, Process
+from holdfast.oci.tidying import tidy
 from holdfast.oci.vault import Saved
 from holdfast.runtime.trial import clear
 
@@ -68,10 +69,11 @@ class CheckpointHandler:
         image_path: str | None = None,
         work_path: str | None = None,
         hold: Hold | None = None,
+        hurry: bool = False,
     ) -> Taken:
         """Freeze the container, keep it, and let it go on or end it. Raises CaptureFailed and
         others; then the container goes on as before. With a `hold` it is kept aside, and stands
-        still until that lets it go on."""
+        still until that lets it go on. In a `hurry` nothing is begun that can be done later."""
         it = self._container
         if self._state.operation is not None:
             raise Conflict(f"another operation on {it.subject} is in progress")
@@ -81,8 +83,7 @@ class CheckpointHandler:
         status = self._runc.status(it.id)
         if status not in ("running", "paused"):
             raise Conflict(f"{it.subject} is {status}; only a running container is frozen")
-        if not await_pages(it.record.pages, it.policy.checkpoint_seconds):
-            raise Conflict(f"the memory of {it.subject} has not been read back yet")
+        await_pages(it.record.pages, self._state.pages_path, it.policy.checkpoint_seconds)
         it.hold()
         staged = it.vault.stage()
         operation = Operation(
@@ -121,8 +122,10 @@ class CheckpointHandler:
                 note(self._state, paused=False)
         if not leave_running:
             it.let_go()
-        it.vault.keep(it.subject, it.policy.keep)
-        it.vault.sweep()
+        if hurry:
+            it.vault.keep(it.subject, it.policy.keep)
+        else:
+            tidy(it, "running" if leave_running else "resting")
         it.journal.write(
             "info",
             "checkpoint taken",

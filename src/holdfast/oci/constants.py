@@ -21,3 +21,4 @@ RUNC_VARIABLE = "HOLDFAST_RUNC"
 
 FORMAT = 1
 INCREMENT_FORMAT = 2  # of a manifest that names a parent
+COMPRESSED_FORMAT = 3  # of one with parts that are compressed, with or without a parent

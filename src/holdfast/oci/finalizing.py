@@ -138,7 +138,7 @@ class Finalizer:
             if unfinished(state, _UNDO_SECONDS):
                 container.undo()()
             taken = CheckpointHandler(container).take(
-                reason="finalize", leave_running=leave_running
+                reason="finalize", leave_running=leave_running, hurry=not leave_running
             )
         except HoldfastError as error:
             result = self._interrupted(subject, str(error))

@@ -1,21 +1,23 @@
 """Lazy restore: a container runs before its memory has been read; pages come when they are touched.
 
 CRIU's daemon serves them from the images and brings the rest by itself. It has opened every file
-that it needs when the restore is done, so the images may go then; and it is nobody's child and in
-no container's cgroup, so it outlives the command and cannot be frozen with the container.
+that it needs when the restore is done, so the images may go then; and it is in no container's
+cgroup, so it outlives the command and cannot be frozen with the container.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.model.errors import Conflict
+from holdfast.oci import keeper
 from holdfast.oci.engine import EngineFailed, Runc, kill_tree
-from holdfast.oci.memory.clones import clone_whole
-from holdfast.oci.memory.increment import is_increment, memory_bytes
+from holdfast.oci.memory.pagemap import is_increment, memory_bytes
 from holdfast.oci.policy import Policy
 from holdfast.oci.private import private_folder
 from holdfast.oci.state import Process
@@ -37,17 +39,25 @@ def servable(memory: Path, scratch: Path) -> Path | None:
     where the file system can do that without copying. None: where it cannot."""
     if not is_increment(memory):
         return memory
+    from holdfast.oci.memory.whole import clone_whole
+
     private_folder(scratch)
     return scratch if clone_whole(memory, scratch) else None
 
 
 @contextmanager
-def serving(runc: Runc, memory: Path, work: Path) -> Iterator[Process]:
-    """Have a daemon ready to serve pages for a restore in `work`. When the restore fails, it is
-    ended; otherwise it goes on by itself. Raises EngineFailed."""
-    words = ["lazy-pages", "--images-dir", str(memory), "--work-dir", str(work)]
+def serving(
+    runc: Runc, memory: Path, work: Path, container_id: str, status: Path
+) -> Iterator[Process]:
+    """Have a daemon ready to serve pages for a restore in `work`, and somebody who sees how it ends
+    (keeper.py). When the restore fails, both are ended; otherwise they go on by themselves. Raises
+    EngineFailed."""
+    status.unlink(missing_ok=True)
+    stop = [runc.program, *runc.globals, "kill", container_id, "KILL"]
+    serve = ["lazy-pages", "--images-dir", str(memory), "--work-dir", str(work)]
+    serve = [runc.criu(), *serve, "--log-file", "lazy.log", "-v1"]
     process = subprocess.Popen(
-        [runc.criu(), *words, "--log-file", "lazy.log", "-v1"],
+        [sys.executable, "-I", "-S", keeper.__file__, str(status), *stop, "--", *serve],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -75,11 +85,18 @@ def _await(path: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.002)
 
 
-def await_pages(daemon: Process | None, seconds: float) -> bool:
-    """Wait until all pages are there; whether they are. Before that nothing can be dumped."""
+def await_pages(daemon: Process | None, status: Path, seconds: float) -> None:
+    """Wait until all pages are there. Before that nothing can be dumped; raises Conflict when they
+    do not come, and when nobody knows that they have."""
+    if daemon is None:
+        return
     end = time.monotonic() + seconds
-    while daemon is not None and daemon.alive:
+    while daemon.alive:
         if time.monotonic() > end:
-            return False
+            raise Conflict("its memory has not been read back yet", hint="try again later")
         time.sleep(0.02)
-    return True
+    if not status.exists() or status.read_text().strip() != "0":
+        raise Conflict(
+            "its memory was not read back: what brought it has ended too early",
+            hint="its last checkpoint is whole: remove the container and create it again",
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.oci.durable import Disk
 from holdfast.oci.private import private_folder
 
 
@@ -41,7 +42,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(self))
             file.flush()
-            os.fsync(file.fileno())
+            Disk().sync_file(file.fileno(), "ledger")
         draft.rename(path)
 
 

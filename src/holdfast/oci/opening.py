@@ -39,4 +39,5 @@ def open_vault(
 
         return load_keyring(environ)
 
-    return PathVault(Path(base_path or policy.checkpoint_path), keyring, policy.line)
+    base = Path(base_path or policy.checkpoint_path)
+    return PathVault(base, keyring, increments=policy.line > 1)

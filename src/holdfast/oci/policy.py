@@ -34,12 +34,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     opt_in: Literal["any", "annotation"] = "any"
     keep: int = 2
     line: int = 8
+    zstd: Literal["older", "all", "never"] = "older"
     on_crash: Literal["restore", "cold"] = "restore"
     restore_limit: int = 3
     on_failure: Literal["cold", "fail"] = "cold"
     checkpoint_seconds: float = 300
     restore_seconds: float = 60
-    lazy: Literal["auto", "never"] = "never"
+    lazy: Literal["auto", "never"] = "auto"
     lazy_bytes: int = 64 * 1024 * 1024
     log_bytes: int = 16 * 1024 * 1024
     checkpoint_options: tuple[str, ...] = ("--file-locks",)

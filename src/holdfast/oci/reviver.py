@@ -118,7 +118,7 @@ class Reviver:
         whole = it.vault.stage()  # on the disk of the checkpoints, and so quickly filled, or never
         folders = (str(scratch), str(whole))
         operation = Operation(what="restore", owner=Process.current(), scratch=folders)
-        with guarded(self._state, operation, it.undo()):
+        with guarded(self._state, operation, it.undo()), it.vault.reading(it.subject):
             private_folder(scratch)
             folder = it.vault.fetch(saved, scratch)
             environment = json.loads((folder / vault.ENVIRONMENT).read_bytes())
@@ -158,7 +158,9 @@ class Reviver:
         self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]
     ) -> None:
         try:
-            with serving(self._runc, memory, work) as daemon:
+            it = self._container
+            status = self._state.pages_path
+            with serving(self._runc, memory, work, it.id, status) as daemon:
                 self._restore(memory, work, command, [*options, "--lazy-pages"])
         except EngineFailed as error:
             raise _LazyFailed(str(error)) from error

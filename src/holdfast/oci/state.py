@@ -167,6 +167,11 @@ class ContainerState:
     def exit(self) -> Exit | None:
         return self._read("exit.json", Exit)
 
+    @property
+    def pages_path(self) -> Path:
+        """The exit code of the server of pages of a lazy restore, when it has ended."""
+        return self.folder / "pages"
+
     def remove(self) -> None:
         """Forget the container, and the folders above that nobody else needs."""
         (self.folder / "marker").unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,6 +110,9 @@ class StoreVault:
     def subjects(self) -> builtins.list[Subject]:
         known = self.store.subjects()
         return sorted(each.subject for each in known if each.subject.kind == "container")
+
+    def reading(self, subject: Subject) -> AbstractContextManager[None]:
+        return nullcontext()  # what is fetched is nobody else's
 
     def fetch(self, saved: Saved, scratch: Path) -> Path:
         folder = scratch / saved.id

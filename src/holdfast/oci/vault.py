@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -55,6 +56,10 @@ class Vault(Protocol):
 
     def subjects(self) -> builtins.list[Subject]:
         """Every container of which there is a checkpoint."""
+        ...
+
+    def reading(self, subject: Subject) -> AbstractContextManager[None]:
+        """As long as this lasts, what `fetch` gave stays as it is."""
         ...
 
     def fetch(self, saved: Saved, scratch: Path) -> Path:

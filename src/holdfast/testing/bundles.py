@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from holdfast.runtime import engines
 from holdfast.runtime.trial import clear
-from holdfast.testing.containerd import TRAMPOLINE
+from holdfast.testing.containerd import TRAMPOLINE, await_tidied
 from holdfast.testing.images import unpack_root
 
 _CAPABILITIES = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD"]
@@ -109,6 +109,7 @@ class Bundle:
 
     def leftovers(self) -> list[str]:
         """What an operation that is over must not have left."""
+        await_tidied(self.folder)
         folders = (self.folder / "scratch", self.folder / "checkpoints/.staging")
         found = [str(each) for folder in folders if folder.exists() for each in folder.iterdir()]
         found += [str(each) for each in (self.folder / "run").rglob("operation.json")]
@@ -117,6 +118,7 @@ class Bundle:
     def close(self) -> None:
         """End the container and remove everything."""
         self.runc("delete", "--force", check=False)
+        await_tidied(self.folder)
         clear(self.folder)
 
     def _mount(self) -> None:

@@ -173,6 +173,7 @@ class Node:
 
     def leftovers(self) -> list[str]:
         """What should not be there once all containers are gone: mounts, scratch, markers."""
+        await_tidied(self.folder)
         folders = (self.folder / "work", self.folder / "checkpoints/.staging")
         scratch = [str(each) for folder in folders if folder.exists() for each in folder.iterdir()]
         markers = [str(each) for each in (self.folder / "run").rglob("marker")]
@@ -180,15 +181,7 @@ class Node:
 
     def _engines(self) -> list[str]:
         """Processes of runc or CRIU that still work on something of this node."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if str(self.folder) in line and ("criu" in line or "runc " in line):
-                found.append(line)
-        return found
+        return [line for line in _working(self.folder) if "criu" in line or "runc " in line]
 
     def close(self) -> None:
         """End every container and containerd itself, and remove all of it."""
@@ -201,6 +194,7 @@ class Node:
             self._process.wait(20)
         self._log.close()
         self.end_leases()
+        await_tidied(self.folder)
         clear(self.folder)
 
     def end_leases(self) -> None:
@@ -209,6 +203,28 @@ class Node:
         if lock.exists():
             with suppress(ProcessLookupError):  # it ends by itself, too
                 os.kill(int(lock.read_text()), signal.SIGKILL)
+
+
+def await_tidied(folder: Path) -> None:
+    """Wait until nobody compacts checkpoints below a folder behind everybody's back."""
+    eventually(
+        lambda: not any("holdfast.oci.tidying" in line for line in _working(folder)),
+        "all checkpoints are compacted",
+        120,
+    )
+
+
+def _working(folder: Path) -> list[str]:
+    """The command lines that name something below a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if f"{folder}/" in line:
+            found.append(line)
+    return found
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:

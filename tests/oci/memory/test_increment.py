@@ -11,46 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import Corrupt
 from holdfast.oci.memory import increment, slots
-from holdfast.oci.memory.pagemap import PAGE, Entry, Pagemap, pagemaps
+from holdfast.oci.memory import whole as wholes
+from holdfast.oci.memory.pagemap import Pagemap, pagemaps
 from holdfast.oci.memory.runs import Memory, file_pages
-
-MAGIC = bytes.fromhex("1943565425400856")
-Pages = dict[int, int]  # the number of a page, and what it is filled with
-Dump = dict[str, Pages]
-
-
-def write(folder: Path, dump: Dump) -> Path:
-    """A dump as CRIU would write it: each map with a file of pages, holes between runs left out."""
-    folder.mkdir(parents=True)
-    for number, (name, pages) in enumerate(dump.items(), 1):
-        entries: list[Entry] = []
-        for page in sorted(pages):
-            if entries and entries[-1].page + entries[-1].count == page:
-                last = entries.pop()
-                fields = {**last.fields, 2: last.count + 1}
-            else:
-                fields = {1: page * PAGE, 2: 1, 4: 6}
-            entries.append(Entry.of(fields))
-        entries.append(Entry.of({1: (max(pages, default=0) + 10) * PAGE, 2: 3, 4: 2}))  # not dumped
-        data = b"".join(_page(pages[page]) for page in sorted(pages))
-        (folder / f"pages-{number}.img").write_bytes(data)
-        (folder / name).write_bytes(Pagemap(MAGIC, {1: number}, tuple(entries)).encode())
-    return folder
-
-
-def read(folder: Path) -> Dump:
-    return {
-        name: {
-            run.page + i: int(page[0])
-            for run in Memory.read(folder, name).runs
-            for i, page in enumerate(run.data)
-        }
-        for name in pagemaps(folder)
-    }
-
-
-def _page(filling: int) -> bytes:
-    return filling.to_bytes(8, "little") * 512
+from holdfast.testing.dumps import MAGIC, Dump, a_dump, filled, read, write
 
 
 def reduce(base: Path, new: Path) -> int:
@@ -59,14 +23,6 @@ def reduce(base: Path, new: Path) -> int:
     increment.carry_out(new, differences)
     (new / "parent").symlink_to(base)
     return sum(each.dirty for each in differences)
-
-
-def a_dump() -> st.SearchStrategy[Dump]:
-    pages = st.dictionaries(st.integers(1, 60), st.integers(1, 3), max_size=40)
-    names = st.sampled_from(
-        ["pagemap-1.img", "pagemap-7.img", "pagemap-shmem-4.img", "pagemap-shmem-5.img"]
-    )
-    return st.dictionaries(names, pages, min_size=1, max_size=3)
 
 
 @settings(
@@ -91,7 +47,7 @@ def test_a_line_of_increments_stands_for_every_dump(tmp_path: Path, dumps: list[
         before = folder, dump
     whole = top / "whole"
     whole.mkdir()
-    increment.flatten(top / str(len(dumps) - 1), whole)
+    wholes.flatten(top / str(len(dumps) - 1), whole)
     assert read(whole) == dumps[-1]
     assert not any(e.in_parent for n in pagemaps(whole) for e in Pagemap.read(whole / n).entries)
 
@@ -152,7 +108,7 @@ def test_what_cannot_be_is_found(tmp_path: Path) -> None:
     base = write(tmp_path / "base", {"pagemap-1.img": {1: 1, 2: 2, 3: 3}})
     new = write(tmp_path / "new", {"pagemap-1.img": {1: 1, 2: 2, 3: 9}})
     reduce(base, new)
-    (base / "pages-1.img").write_bytes(_page(1))
+    (base / "pages-1.img").write_bytes(filled(1))
     with pytest.raises(Corrupt, match="too short"):
         read(new)
     (base / "pages-1.img").write_bytes(b"x")

@@ -7,17 +7,16 @@ compared. The result is CRIU's own format, so that CRIU restores it as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.oci.memory.pagemap import PAGE, Entry, Pagemap, pagemaps
-from holdfast.oci.memory.runs import PARENT, Memory, Pages, Run, file_pages
+from holdfast.oci.memory.runs import Memory, Pages, file_pages
 
 _STEP = 2048  # pages that are compared at once: they fit into a processor's cache
 
@@ -77,44 +76,6 @@ def carry_out(new: Path, differences: list[Difference]) -> None:
         draft.replace(place)
         changed_map = Pagemap(each.pagemap.magic, each.pagemap.head, tuple(entries))
         (new / each.name).write_bytes(changed_map.encode())
-
-
-Put = Callable[[BinaryIO, Run], object]
-
-
-def put_copy(file: BinaryIO, run: Run) -> object:
-    """Write the bytes of a run to the end of a file."""
-    return file.write(np.ascontiguousarray(run.data).data)
-
-
-def flatten(folder: Path, out: Path, put: Put = put_copy) -> None:
-    """Write the maps and pages of an increment to another folder, whole again. `put` brings the
-    pages of a run to the end of a file."""
-    for name in pagemaps(folder):
-        pagemap = Pagemap.read(folder / name)
-        memory = Memory.read(folder, name)
-        entries = []
-        with (out / pagemap.pages_name).open("wb") as file:
-            for entry in pagemap.entries:
-                if entry.in_parent or entry.present:
-                    entries.append(entry.cut(0, entry.count, in_parent=False))
-                    for run in memory.within(entry.page, entry.page + entry.count):
-                        put(file, run)
-                else:
-                    entries.append(entry)
-        whole = Pagemap(pagemap.magic, pagemap.head, tuple(entries))
-        (out / name).write_bytes(whole.encode())
-
-
-def memory_bytes(folder: Path) -> int:
-    """How much memory a folder of images stands for, with what its parents have of it."""
-    maps = (Pagemap.read(folder / name) for name in pagemaps(folder))
-    return PAGE * sum(e.count for m in maps for e in m.entries if e.present or e.in_parent)
-
-
-def is_increment(folder: Path) -> bool:
-    """Whether a folder of images needs others to be restored."""
-    return (folder / PARENT).is_symlink()
 
 
 def kept_bytes(differences: list[Difference]) -> int:

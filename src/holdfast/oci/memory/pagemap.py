@@ -16,6 +16,7 @@ from holdfast.model.errors import Corrupt
 from holdfast.oci.memory.varint import read_varint, varint
 
 PAGE = 4096
+PARENT = "parent"  # CRIU's name for the link to the images that others are an increment of
 _MAGIC = 8
 _LENGTH = struct.Struct("<I")
 _PAGES_ID = 1
@@ -96,6 +97,17 @@ class Pagemap:
 def pagemaps(folder: Path) -> list[str]:
     """The names of the maps in a folder of images."""
     return sorted(path.name for path in folder.glob("pagemap-*.img") if not path.is_symlink())
+
+
+def memory_bytes(folder: Path) -> int:
+    """How much memory a folder of images stands for, with what its parents have of it."""
+    maps = (Pagemap.read(folder / name) for name in pagemaps(folder))
+    return PAGE * sum(e.count for m in maps for e in m.entries if e.present or e.in_parent)
+
+
+def is_increment(folder: Path) -> bool:
+    """Whether a folder of images needs others to be restored."""
+    return (folder / PARENT).is_symlink()
 
 
 def _messages(data: bytes) -> Iterator[Fields]:

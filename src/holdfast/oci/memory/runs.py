@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import bisect
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.errors import Corrupt
-from holdfast.oci.memory.pagemap import PAGE, Pagemap
+from holdfast.oci.compression import compressed, expand
+from holdfast.oci.memory.pagemap import PAGE, PARENT, Pagemap
 
-PARENT = "parent"  # CRIU's name for the link to the images that others are an increment of
 _DEEPEST = 32  # a link that leads to itself must end somewhere, and before the kernel says so
 _WORDS = PAGE // 8
 
@@ -79,10 +82,20 @@ class Memory:
 
 
 def file_pages(path: Path) -> Pages:
-    """A file of pages, mapped; raises Corrupt when it does not end with a whole one."""
-    size = path.stat().st_size
+    """A file of pages, mapped; raises Corrupt when it does not end with a whole one. What is kept
+    compressed is expanded into a file without a name, beside it."""
+    if not path.exists() and compressed(path).exists():
+        with tempfile.TemporaryFile(dir=path.parent) as expanded:
+            expand(compressed(path), expanded)
+            return _mapped(expanded, path)
+    with path.open("rb") as file:
+        return _mapped(file, path)
+
+
+def _mapped(file: BinaryIO, path: Path) -> Pages:
+    size = os.fstat(file.fileno()).st_size
     if size % PAGE:
         raise Corrupt(f"{path.name} does not end with a whole page", where=str(path))
     if size == 0:
         return np.empty((0, _WORDS), np.uint64)
-    return np.memmap(path, dtype=np.uint64, mode="r").reshape(-1, _WORDS)
+    return np.memmap(file, dtype=np.uint64, mode="r").reshape(-1, _WORDS)

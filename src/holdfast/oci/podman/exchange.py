@@ -26,7 +26,8 @@ def write_archive(
         with tempfile.TemporaryDirectory(prefix="export-", dir=work) as scratch:
             fetched = Path(scratch, "fetched")
             fetched.mkdir()
-            done = export(vault.fetch(saved, fetched), saved, image, draft, Path(scratch))
+            with vault.reading(saved.subject):
+                done = export(vault.fetch(saved, fetched), saved, image, draft, Path(scratch))
             draft.chmod(0o600)  # a container's memory, with every secret in it
             draft.rename(file)
     except OSError as error:

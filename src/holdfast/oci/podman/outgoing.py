@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import shutil
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import Any
 from holdfast.model import moment
 from holdfast.model.errors import UsageError
 from holdfast.oci import vault
-from holdfast.oci.memory.increment import flatten, is_increment
+from holdfast.oci.memory.pagemap import is_increment
+from holdfast.oci.memory.whole import make_whole
 from holdfast.oci.podman.criu_files import FILES, loosen_root
 from holdfast.oci.podman.rootfs import write_tar
 from holdfast.oci.vault import Saved
@@ -100,10 +100,7 @@ def _whole(memory: Path, scratch: Path) -> Path:
         return memory
     out = scratch / "whole"
     out.mkdir()
-    for path in memory.iterdir():
-        if path.is_file() and not path.is_symlink():
-            shutil.copyfile(path, out / path.name)
-    flatten(memory, out)
+    make_whole(memory, out)
     return out
 
 
