@@ -48,7 +48,7 @@ def command(
     when the store is.
     """
     from holdfast.cli.progress import bar
-    from holdfast.model.errors import Conflict, UsageError
+    from holdfast.model.errors import UsageError
 
     if form == "podman":
         _for_podman(invocation, id, Path(file), image, image_id, force)
@@ -63,12 +63,7 @@ def command(
     with invocation.store() as store, bar("exporting", quiet=invocation.json) as progress:
         found = find(store, id)
         target = sys.stdout.buffer if piped else file
-        try:
-            report = store.export(
-                found, target, ancestors=ancestors, replace=force, progress=progress
-            )
-        except Conflict as error:
-            raise Conflict(str(error), hint="name another file, or say --force") from None
+        report = store.export(found, target, ancestors=ancestors, replace=force, progress=progress)
         if store.encrypted:
             invocation.tell("note: the store is encrypted, and the file is not")
     if piped:

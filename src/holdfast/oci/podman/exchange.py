@@ -5,21 +5,22 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from holdfast.model.errors import Conflict, from_os_error
+from holdfast.model.errors import from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci.podman.incoming import take_in
 from holdfast.oci.podman.outgoing import Exported, Image, export
 from holdfast.oci.private import private_folder
 from holdfast.oci.vault import WORK, Saved, Vault
 from holdfast.runtime.trial import clear
+from holdfast.store.transfer.exporting import check_target
 
 
 def write_archive(
     vault: Vault, saved: Saved, image: Image, file: Path, work: Path, *, replace: bool
 ) -> Exported:
-    """Write a checkpoint to a file that appears when it is complete; raises Conflict, Corrupt."""
-    if file.exists() and not replace:
-        raise Conflict(f"{file} is there already", hint="name another file, or say --force")
+    """Write a checkpoint to a file that appears when it is complete; raises Conflict, BadInput,
+    Corrupt."""
+    check_target(file, replace=replace)
     draft = file.with_name(f".{file.name}.holdfast")
     try:
         private_folder(work)

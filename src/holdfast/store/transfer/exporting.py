@@ -114,18 +114,25 @@ def lineage(now: Catalogue, record: Record) -> Iterator[Record]:
             yield one
 
 
+def check_target(path: Path, *, replace: bool) -> None:
+    """Raise Conflict when there is a file already and it is not to be replaced, and BadInput when
+    something else has the name: a device or a pipe would be gone afterwards."""
+    if not path.exists():
+        return
+    if not replace:
+        raise Conflict(f"{path} exists already", hint="name another file, or replace it: --force")
+    if not path.is_file():
+        raise BadInput(f"{path} is no file", hint="name a file")
+
+
 @contextmanager
 def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator[BinaryIO]:
     """A file that gets its name when it is complete, and is durable at the end of the block; raises
-    Conflict when there is one already and it is not to be replaced, and BadInput where something
-    else has the name: a device or a pipe would be gone afterwards."""
+    what `check_target` does."""
     disk = disk or Disk()
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     try:
-        if not replace and path.exists():
-            raise FileExistsError
-        if path.exists() and not path.is_file():
-            raise BadInput(f"{path} is no file", hint="name a file, or `-` for a pipe")
+        check_target(path, replace=replace)
         with draft.open("xb") as file:
             yield file
             file.flush()
@@ -134,7 +141,7 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
         with suppress(PermissionError):  # where one may add files, but not look
             disk.sync_directory(path.parent, "archive name")
     except FileExistsError:
-        raise Conflict(f"{path} exists already", hint="name another file") from None
+        raise Conflict(f"{path} appeared meanwhile", hint="name another file") from None
     except OSError as error:
         raise from_os_error(error, "writing the archive") from error
     finally:
