@@ -310,6 +310,25 @@ KINDS = (
     kind("the namespace itself", "§ = [globals()]\nimport __main__ as §m",
          "§[0] is globals() and §m.§ is §"),
     kind("the environment", "§ = os.environ", "§ is os.environ"),
+    kind("the directory, variables of the environment, sys.path", "os.environ['§'] = 'set'\n"
+         "os.environ.pop('HOME', None)\nos.chdir(folder)\nsys.path.append('/§')\n§ = 'these'",
+         "os.environ['§'] == 'set' and 'HOME' not in os.environ and os.getcwd() == folder and"
+         " '/§' in sys.path"),
+    kind("filters of warnings, limits, handlers of signals", "import signal, warnings\n"
+         "warnings.filterwarnings('error', message='§')\nsys.set_int_max_str_digits(5000)\n"
+         "def §h(*a): pass\n_ = signal.signal(signal.SIGUSR1, §h)\n_ = os.umask(0o027)\n§ = 'these'",
+         "any(f[0] == 'error' and f[1] and f[1].pattern == '§' for f in warnings.filters) and"
+         " sys.get_int_max_str_digits() == 5000 and signal.getsignal(signal.SIGUSR1) is §h and"
+         " (lambda now: (os.umask(now), now)[1])(os.umask(0)) == 0o027"),
+    kind("options of libraries", "import decimal, pandas\n_ = np.seterr(divide='raise')\n"
+         "np.set_printoptions(precision=3)\ndecimal.getcontext().prec = 5\n"
+         "pandas.set_option('display.max_rows', 7)\nlogging.getLogger('§.quiet').setLevel(logging.ERROR)\n"
+         "§ = 'these'",
+         "np.geterr()['divide'] == 'raise' and np.get_printoptions()['precision'] == 3 and"
+         " decimal.getcontext().prec == 5 and pandas.get_option('display.max_rows') == 7 and"
+         " logging.getLogger('§.quiet').level == logging.ERROR"),
+    kind("builtins with changes", "import builtins\nbuiltins.§ = lambda: rate\n§n = 'it'",
+         "§() == 2", names=("§n",)),
     kind("types and generic aliases", "§ = [int, type(None), list[int], dict[str, 'x'],"
          " typing.Optional[int], collections.OrderedDict]",
          "§[0] is int and §[1] is type(None) and §[2] == list[int] and §[5] is"

@@ -120,11 +120,11 @@ async def test_an_item_that_raises_when_it_is_read(session: Session) -> None:
     await session.execute(
         "import os\nclass Late:\n    def __init__(self): self.x = 1\n"
         "    def __setstate__(self, state):\n"
-        "        if 'GATE' in os.environ: raise SystemExit('later')\n"
+        "        if 'HOLDFAST_GATE' in os.environ: raise SystemExit('later')\n"
         "late = Late()\nother = [1]"
     )
     cp = await session.checkpoint()
-    await session.execute("os.environ['GATE'] = '1'")
+    await session.execute("os.environ['HOLDFAST_GATE'] = '1'")
     report = await session.restore(cp)
     assert report["late"].outcome == "placeholder"
     assert "SystemExit: later" in report["late"].reason
@@ -134,10 +134,10 @@ async def test_an_item_that_raises_when_it_is_read(session: Session) -> None:
 async def test_a_class_that_raises_when_it_is_made_again(session: Session) -> None:
     await session.execute(
         "import os\nclass Once:\n"
-        "    if 'GATE' in os.environ: raise SystemExit('again')\nother = [1]"
+        "    if 'HOLDFAST_GATE' in os.environ: raise SystemExit('again')\nother = [1]"
     )
     cp = await session.checkpoint()
-    await session.execute("os.environ['GATE'] = '1'")
+    await session.execute("os.environ['HOLDFAST_GATE'] = '1'")
     report = await session.restore(cp)
     assert report["Once"].outcome == "placeholder"
     assert await value(session, "other") == [1]

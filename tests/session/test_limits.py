@@ -146,15 +146,15 @@ async def test_a_restore_that_takes_too_long(session: Session) -> None:
     await session.execute(
         "import os\nclass Slow:\n    def __init__(self): self.x = 1\n"
         "    def __setstate__(self, state):\n"
-        "        while 'GATE' in os.environ: pass\n"
+        "        while 'HOLDFAST_GATE' in os.environ: pass\n"
         "slow = Slow()\nx = [1]"
     )
     cp = await session.checkpoint()
-    await session.execute("os.environ['GATE'] = '1'\nx = [2]\ny = x")
+    await session.execute("os.environ['HOLDFAST_GATE'] = '1'\nx = [2]\ny = x")
     with pytest.raises(CaptureFailed, match="the restore took longer"):
         await session.restore(cp, timeout=0.3)
     assert await value(session, "[x, y is x]") == [[2], True]
-    await session.execute("del os.environ['GATE']")
+    await session.execute("del os.environ['HOLDFAST_GATE']")
     await session.restore(cp, timeout=20)
     assert await value(session, "x") == [1]
 

@@ -109,7 +109,10 @@ class Capture:
         self._names = {name: value for name, value in self._all.items() if name not in settled}
         self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
         self._patches = definitions.patches.found()
-        self._random = randomness.states(definitions.imports)
+        around, self._unseen = (
+            definitions.circumstances.found() if definitions.circumstances else ({}, {})
+        )
+        self._beside = randomness.states(definitions.imports) | around
         kept = labels or Labels()
         kept.begin()
         self._around = Surroundings(
@@ -173,6 +176,8 @@ class Capture:
     def _capture(self) -> None:
         for skipped in self._found.skipped:
             self._items.add(skipped)
+        for name, reason in self._unseen.items():
+            self._items.put(STATE + name, "skipped", "", reason)
         self._imports()
         simple, others = self._told_apart(self._units())
         others += self._segments(others)
@@ -203,7 +208,7 @@ class Capture:
                 found.append(Unit(NAME, name, Scope("__main__") if own else value))
         found += [Unit(DEFINITION, label, state) for label, state in self._found.states.items()]
         found += [Unit(PATCH, module, changed) for module, changed in self._patches.items()]
-        found += [Unit(STATE, library, state) for library, state in self._random.items()]
+        found += [Unit(STATE, library, state) for library, state in self._beside.items()]
         return found
 
     def _segments(self, found: list[Unit]) -> list[Unit]:
@@ -374,6 +379,8 @@ class Capture:
                 self._found.notes.setdefault(unit.name, []).extend(reasons)
             elif unit.kind == NAME:
                 self._items.put(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
+            elif outcome == "placeholder":
+                self._items.put(unit.member, outcome, "cloudpickle", "; ".join(reasons), size)
 
     def _lower(self, unit: Unit, reason: str) -> None:
         if unit.kind == SEGMENT:

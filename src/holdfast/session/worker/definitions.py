@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from holdfast.session.layout import Definition
 from holdfast.session.worker.cells import first_line
+from holdfast.session.worker.circumstances import Circumstances
 from holdfast.session.worker.patches import Patches
 
 # Looked up through builtins, so that the user's namespace stays the user's.
@@ -97,6 +98,8 @@ class Definitions:
         self._room = 1000
         self.imports: dict[str, str] = {}
         self.patches = Patches()
+        # None where the process belongs to whoever lent the namespace.
+        self.circumstances: Circumstances | None = None
         # What a restore could not make, by label: it is carried along to be made another time.
         self.lost: dict[str, Definition] = {}
 
@@ -104,7 +107,10 @@ class Definitions:
         raise TypeError("this belongs to the worker, not to the session")
 
     def install(self) -> None:
+        """Watch over the whole process: it is the session's own."""
         setattr(builtins, _HOOK, self._ran)
+        self.patches.imported("builtins")
+        self.circumstances = Circumstances()
 
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
         """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""

@@ -12,7 +12,7 @@ import builtins
 import gc
 import importlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -21,7 +21,7 @@ import msgspec
 from holdfast.protocol.session_messages import FORMAT, ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
-from holdfast.session.worker import randomness, rebuild, tiers
+from holdfast.session.worker import circumstances, options, randomness, rebuild, tiers
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Site
@@ -88,6 +88,7 @@ class Restore:
         self._ahead: set[int] = set()  # records loaded ahead of their time
         self._memory: list[tuple[Any, str]] = []  # arrays, and the labels of their memory
         self._patches: dict[str, dict[str, Any]] = {}
+        self._around: dict[str, Any] = {}  # what the session had changed in its process
         self._items = Items()
         self._final: dict[str, object] = {}
 
@@ -108,6 +109,9 @@ class Restore:
         self._definitions.clear()
         self.namespace.clear()
         self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        if self._definitions.circumstances is not None:
+            options.forget()
+        self._set_circumstances(circumstances.FIRST)
         for entry in self._sources.imports:
             self._import(entry)
         for definition in self._sources.definitions:
@@ -124,6 +128,8 @@ class Restore:
             if name in self.namespace:
                 self.namespace[name] = self.namespace.pop(name)
         self._definitions.patches.apply(self._patches)
+        rest = [each for each in circumstances.NAMES if each not in circumstances.FIRST]
+        self._set_circumstances(rest)
         self._labels.clear()
         for label, made in self._objects.made.items():
             self._labels.adopt_object(id(made), label)
@@ -300,6 +306,8 @@ class Restore:
             self._items.put(member, "placeholder", "cloudpickle", "it could not be read")
         elif kind + ":" == PATCH and isinstance(value, dict):
             self._patches[name] = value
+        elif name in circumstances.NAMES:
+            self._around[name] = value
         elif kind + ":" == STATE:
             try:
                 randomness.set_state(name, value)
@@ -307,6 +315,21 @@ class Restore:
                 raise
             except BaseException as error:  # noqa: BLE001  # a library may fail in any way
                 self._items.put(member, "placeholder", "cloudpickle", self._reason(error))
+
+    def _set_circumstances(self, names: Iterable[str]) -> None:
+        """Make the process what it was, as far as the session had changed it."""
+        known = self._definitions.circumstances
+        for name in names if known is not None else ():
+            record = self._record_of.get(STATE + name)
+            if record is not None and name not in self._around:
+                self._load(record)
+            try:
+                assert known is not None
+                known.apply(name, self._around.get(name))
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001  # a library, or the system, may refuse
+                self._items.put(STATE + name, "placeholder", "cloudpickle", self._reason(error))
 
     def _set_state(self, label: str, state: object, problems: list[str]) -> None:
         if label not in self._remake.made:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.circumstances import NAMES
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
@@ -56,6 +57,8 @@ class Workspace:
         before = dict(self.namespace)
         cells = self.cells.all()
         events, imports = self.definitions.living(), dict(self.definitions.imports)
+        around = self.definitions.circumstances
+        changed = around.found()[0] if around is not None else {}
         try:
             with within or nullcontext():
                 restore = Restore(
@@ -75,6 +78,9 @@ class Workspace:
             self.cells.replace(cells)
             self.codes.clear()
             self.definitions.reset(events, imports)
+            if around is not None:
+                for name in NAMES:
+                    around.apply(name, changed.get(name))
             raise
         self.runner.count = restore.environment.execution_count
         return items

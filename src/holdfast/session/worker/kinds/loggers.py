@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+from holdfast.session.worker.placeholder import Placeholder
 
 
 def logger(name: str | None) -> logging.Logger:
@@ -20,7 +21,9 @@ def set_logger(made: logging.Logger, state: dict[str, object]) -> None:
     made.disabled = bool(state.get("disabled"))
     for name in ("handlers", "filters"):
         found = state.get(name)
-        getattr(made, name)[:] = found if isinstance(found, list) else []
+        # One that could not be saved would make every message an error.
+        there = found if isinstance(found, list) else []
+        getattr(made, name)[:] = [each for each in there if not isinstance(each, Placeholder)]
 
 
 def _logger(recorder: Recorder, obj: logging.Logger) -> Reduction:

@@ -1,0 +1,176 @@
+"""What a session set in its process, beside its variables: the directory, the environment,
+`sys.path`, filters of warnings, limits, handlers of signals, options of libraries.
+
+Only what differs from how the process began is kept, and a restore sets the rest back.
+"""
+
+from __future__ import annotations
+
+import _locale
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from holdfast.session.worker.options import OPTIONS
+from holdfast.session.worker.placeholder import Placeholder
+
+# `Any` below: each has a form of its own.
+
+# Handled by the worker itself, or by nobody.
+_NOT_OURS = {signal.SIGINT, signal.SIGALRM, signal.SIGKILL, signal.SIGSTOP}
+_SIGNALS = sorted(int(number) for number in signal.valid_signals() - _NOT_OURS)
+FIRST = ("sys.path", "directory", "environment")  # what an import may need
+
+
+class _Setting(NamedTuple):
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    for name in _environment().keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
+    time.tzset()
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None  # it was deleted
+
+
+def _set_directory(wanted: str | None) -> None:
+    if wanted is not None and wanted != _directory():
+        os.chdir(wanted)
+
+
+def _path() -> list[str]:
+    return list(sys.path)
+
+
+def _set_path(wanted: list[str]) -> None:
+    sys.path[:] = wanted
+
+
+def _limits() -> tuple[int, float, int]:
+    return sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()
+
+
+def _set_limits(wanted: tuple[int, float, int]) -> None:
+    sys.setrecursionlimit(wanted[0])
+    sys.setswitchinterval(wanted[1])
+    sys.set_int_max_str_digits(wanted[2])
+
+
+def _umask() -> int:
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
+def _set_umask(wanted: int) -> None:
+    os.umask(wanted)
+
+
+def _filters() -> list[Any]:
+    return list(warnings.filters)
+
+
+def _set_filters(wanted: list[Any]) -> None:
+    warnings.filters[:] = wanted  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]  # as `simplefilter` does it
+
+
+def _handlers() -> dict[int, Any]:
+    """Python's handlers: whatever a library written in C has set is None."""
+    found = {number: signal.getsignal(number) for number in _SIGNALS}
+    return {number: handler for number, handler in found.items() if handler is not None}
+
+
+def _set_handlers(wanted: dict[int, Any]) -> None:
+    now = _handlers()
+    for number, handler in wanted.items():
+        if now.get(number) is not handler:
+            signal.signal(number, handler)
+
+
+def _names() -> str:
+    return _locale.setlocale(_locale.LC_ALL)
+
+
+def _set_names(wanted: str) -> None:
+    _locale.setlocale(_locale.LC_ALL, wanted)
+
+
+_SETTINGS = {
+    "sys.path": _Setting(_path, _set_path),
+    "directory": _Setting(_directory, _set_directory),
+    "environment": _Setting(_environment, _set_environment),
+    "limits": _Setting(_limits, _set_limits),
+    "umask": _Setting(_umask, _set_umask),
+    "warnings": _Setting(_filters, _set_filters),
+    "signals": _Setting(_handlers, _set_handlers),
+    "locale": _Setting(_names, _set_names),
+}
+NAMES = (*_SETTINGS, *OPTIONS)
+
+
+class Circumstances:
+    """How the process was when the session began, and what may differ now."""
+
+    def __init__(self) -> None:
+        self._before = {name: setting.read() for name, setting in _SETTINGS.items()}
+
+    def found(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """By name, what the session changed, and why something could not be looked at."""
+        changed: dict[str, Any] = {}
+        failed: dict[str, str] = {}
+        for name in NAMES:
+            try:
+                now = self._changed(name)
+            except Exception as error:  # noqa: BLE001  # the session may have changed the library
+                from holdfast.session.worker.reasons import reason_of  # it needs what needs this
+
+                failed[name] = reason_of(error)
+            else:
+                if now is not None:
+                    changed[name] = now
+        return changed, failed
+
+    def _changed(self, name: str) -> Any:
+        if name in OPTIONS:
+            return OPTIONS[name].read()
+        now, before = _SETTINGS[name].read(), self._before[name]
+        if now == before:
+            return None
+        return _difference(now, before) if type(now) is dict else now
+
+    def apply(self, name: str, changed: Any | None) -> None:
+        """Set one of them as it was; None: as it was in the beginning. Raises what that raises."""
+        if name in OPTIONS:
+            OPTIONS[name].write(changed)
+            return
+        before = self._before[name]
+        if changed is None:
+            changed = before
+        elif type(before) is dict:
+            changed = {
+                **{k: v for k, v in before.items() if k not in changed["delete"]},
+                **{k: v for k, v in changed["set"].items() if not isinstance(v, Placeholder)},
+            }
+        _SETTINGS[name].write(changed)
+
+
+def _difference(now: dict[Any, Any], before: dict[Any, Any]) -> dict[str, Any]:
+    added = {key: value for key, value in now.items() if before.get(key) != value}
+    return {"set": added, "delete": [key for key in before if key not in now]}

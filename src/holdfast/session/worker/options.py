@@ -1,0 +1,177 @@
+"""Options of libraries that a session set: only of those that are loaded, and only what differs.
+
+Reading gives None for what nobody changed; writing None sets it back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# `Any` below: each library has forms of its own, and none of them is imported for its types.
+
+
+class Option(NamedTuple):
+    """How the options of a library are read and written."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def _read_numpy() -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "get_printoptions"):
+        return None
+    return {"errors": numpy.geterr(), "printing": numpy.get_printoptions()}
+
+
+def _write_numpy(state: Any) -> None:
+    if state is not None:
+        import numpy
+
+        numpy.seterr(**state["errors"])
+        numpy.set_printoptions(**state["printing"])
+
+
+def _pandas() -> Any:
+    return sys.modules.get("pandas._config.config") if "pandas" in sys.modules else None
+
+
+def _read_pandas() -> Any:
+    config = _pandas()
+    known = getattr(config, "_registered_options", {})
+    plain = [key for key in known if key not in getattr(config, "_deprecated_options", {})]
+    now = {key: config.get_option(key) for key in plain}
+    return {key: value for key, value in now.items() if value != known[key].defval} or None
+
+
+def _write_pandas(state: Any) -> None:
+    if state is not None:
+        import pandas  # type: ignore[import-untyped]  # noqa: F401  # with its options
+    config = _pandas()
+    if config is None:
+        return
+    wanted = state or {}
+    for key in (_read_pandas() or {}).keys() - wanted.keys():
+        config.reset_option(key)
+    for key, value in wanted.items():
+        config.set_option(key, value)
+
+
+def _read_matplotlib() -> Any:
+    module = sys.modules.get("matplotlib")
+    if not hasattr(module, "rcParamsDefault"):
+        return None
+    # Asked as a dict: the parameters themselves would choose a backend when asked for it.
+    now, usual = dict(dict.items(module.rcParams)), module.rcParamsDefault  # type: ignore[union-attr]
+    differ = {k: v for k, v in now.items() if "backend" not in k and v != dict.get(usual, k)}
+    return differ or None
+
+
+def _write_matplotlib(state: Any) -> None:
+    if state is not None:
+        import matplotlib  # noqa: F401
+    module = sys.modules.get("matplotlib")
+    if not hasattr(module, "rcParamsDefault"):
+        return
+    usual = module.rcParamsDefault  # type: ignore[union-attr]
+    changed = (_read_matplotlib() or {}).keys()
+    wanted = {key: dict.get(usual, key) for key in changed} | (state or {})
+    module.rcParams.update(wanted)  # type: ignore[union-attr]
+
+
+def _read_decimal() -> Any:
+    module = sys.modules.get("decimal")
+    if module is None:
+        return None
+    now, usual = module.getcontext().copy(), module.DefaultContext.copy()
+    now.clear_flags()
+    usual.clear_flags()
+    return now if repr(now) != repr(usual) else None
+
+
+def _write_decimal(state: Any) -> None:
+    if state is not None or "decimal" in sys.modules:
+        import decimal
+
+        decimal.setcontext((state or decimal.DefaultContext).copy())
+
+
+def _read_logging() -> Any:
+    """Loggers that were set up: each is kept with its level, handlers and filters."""
+    module = sys.modules.get("logging")
+    if module is None or not hasattr(module, "Manager"):
+        return None
+    root = module.getLogger()
+    found = [root] if root.handlers or root.filters or root.level != module.WARNING else []
+    named = [each for each in root.manager.loggerDict.values() if isinstance(each, module.Logger)]
+    found += [logger for logger in named if logger.level or logger.disabled]
+    own = {number: name for number, name in module._levelToName.items() if number % 10}
+    if not found and not own and not root.manager.disable:
+        return None
+    return {"loggers": found, "levels": own, "disable": root.manager.disable}
+
+
+def _write_logging(state: Any) -> None:
+    if state is None:
+        return
+    import logging
+
+    for number, name in state["levels"].items():
+        logging.addLevelName(number, name)
+    logging.disable(state["disable"])
+
+
+def _read_sklearn() -> Any:
+    module = sys.modules.get("sklearn._config")
+    if module is None or not hasattr(sys.modules.get("sklearn"), "get_config"):
+        return None
+    usual = module._global_config
+    differ = {k: v for k, v in module.get_config().items() if v != usual.get(k)}
+    return differ or None
+
+
+def _write_sklearn(state: Any) -> None:
+    if state is not None:
+        import sklearn  # type: ignore[import-untyped]  # noqa: F401
+    module = sys.modules.get("sklearn._config")
+    if module is not None and (state or _read_sklearn()):
+        module.set_config(**(module._global_config | (state or {})))
+
+
+def _figures() -> Any:
+    return getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+
+
+def _read_figures() -> Any:
+    """What `pyplot` knows, whether a variable has it or not: the last one is the current one."""
+    known = _figures()
+    return [manager.canvas.figure for manager in known.figs.values()] or None if known else None
+
+
+def _write_figures(state: Any) -> None:
+    """A figure that is read makes itself known; here they only get their order."""
+    if state and _figures() is not None:
+        for figure in state:
+            manager = getattr(getattr(figure, "canvas", None), "manager", None)
+            if manager is not None:
+                _figures().set_active(manager)
+
+
+def forget() -> None:
+    """Before others come back: what a library keeps by itself and would add to."""
+    known = _figures()
+    if known is not None:
+        known.destroy_all()
+
+
+OPTIONS = {
+    "options of numpy": Option(_read_numpy, _write_numpy),
+    "options of pandas": Option(_read_pandas, _write_pandas),
+    "options of matplotlib": Option(_read_matplotlib, _write_matplotlib),
+    "options of sklearn": Option(_read_sklearn, _write_sklearn),
+    "figures of pyplot": Option(_read_figures, _write_figures),
+    "options of decimal": Option(_read_decimal, _write_decimal),
+    "options of logging": Option(_read_logging, _write_logging),
+}

@@ -1,0 +1,100 @@
+"""What a session set in its process: it comes back, and goes away with a restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.session.conftest import Make
+
+from holdfast.session import Session
+from holdfast.store import Store
+
+
+async def test_a_restore_in_place_sets_back_what_came_later(session: Session) -> None:
+    before = await session.checkpoint()
+    await session.execute(
+        "import os, sys, warnings, decimal\nhere = os.getcwd()\nos.environ['LATER'] = '1'\n"
+        "os.chdir('/')\nsys.path.append('/later')\nwarnings.simplefilter('error')\n"
+        "decimal.getcontext().prec = 3",
+        check=True,
+    )
+    after = await session.checkpoint()
+    look = (
+        "import os, sys, warnings, decimal\n"
+        "[os.environ.get('LATER'), os.getcwd() == '/', '/later' in sys.path,"
+        " warnings.filters[0][0] == 'error', decimal.getcontext().prec == 3]"
+    )
+    await session.restore(before)
+    assert (await session.execute(look)).value == [None, False, False, False, False]
+    await session.restore(after)
+    assert (await session.execute(look)).value == ["1", True, True, True, True]
+
+
+async def test_modules_found_through_the_path_of_the_session(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "mine_only.py").write_text("def double(n):\n    return 2 * n\n")
+    session = await make("path")
+    await session.execute(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})", check=True)
+    await session.execute("import mine_only\nfrom mine_only import double", check=True)
+    await session.checkpoint()
+    await session.shutdown()
+    again = await Session.resume("path", store=session.store)
+    try:
+        assert (await again.execute("mine_only.double(2) + double(1)", check=True)).value == 6
+    finally:
+        await again.shutdown()
+
+
+async def test_secrets_of_the_environment_are_left_out(session: Session, store: Store) -> None:
+    await session.execute(
+        "import os\nos.environ['MY_API_KEY'] = 'not-to-be-kept-17'\nos.environ['MINE'] = 'kept'",
+        check=True,
+    )
+    checkpoint = await session.checkpoint()
+    for part in store.show(checkpoint.id).parts:
+        assert b"not-to-be-kept-17" not in store.read(checkpoint.id, part.name)
+    await session.restore(checkpoint)
+    result = await session.execute("[os.environ.get('MY_API_KEY'), os.environ['MINE']]", check=True)
+    assert result.value == [None, "kept"]
+
+
+async def test_a_directory_that_is_gone_is_said(make: Make, tmp_path: Path) -> None:
+    session = await make("gone")
+    there = tmp_path / "there"
+    there.mkdir()
+    await session.execute(f"import os\nos.chdir({str(there)!r})\nx = 1", check=True)
+    await session.checkpoint()
+    await session.shutdown()
+    there.rmdir()
+    again = await Session.resume("gone", store=session.store)
+    try:
+        assert again.report is not None
+        assert "there" in again.report["state:directory"].reason
+        assert (await again.execute("x", check=True)).value == 1
+    finally:
+        await again.shutdown()
+
+
+async def test_a_figure_that_only_pyplot_knows(make: Make) -> None:
+    session = await make("figure")
+    await session.execute(
+        "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
+        "_ = plt.figure(), plt.plot([1, 2, 4])\n_ = None",
+        check=True,
+    )
+    checkpoint = await session.checkpoint()
+    await session.restore(checkpoint)
+    look = "[plt.get_fignums(), [float(y) for y in plt.gca().lines[0].get_ydata()]]"
+    assert (await session.execute(look, check=True)).value == [[1], [1.0, 2.0, 4.0]]
+    await session.shutdown()
+    again = await Session.resume("figure", store=session.store)
+    try:
+        assert (await again.execute(look, check=True)).value == [[1], [1.0, 2.0, 4.0]]
+    finally:
+        await again.shutdown()
+
+
+async def test_a_tuple_that_is_too_deep_costs_only_itself(session: Session) -> None:
+    await session.execute("t = ()\nfor _ in range(20_000): t = (t,)\nx = [1]", check=True)
+    checkpoint = await session.checkpoint()
+    assert checkpoint.report["x"].outcome == "exact"
+    assert checkpoint.report["t"].outcome == "placeholder"
