@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Run
+from tests.cli.conftest import run as run
 
 from holdfast import StateManager, open_store
 from holdfast.bundle import Bundle
@@ -22,7 +24,9 @@ from holdfast.testing.bundles import Bundle as Container
 from holdfast.testing.containerd import eventually
 
 pytestmark = pytest.mark.timeout(300)
-COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
+# Whole at every moment: it may be frozen between emptying a file and writing it.
+WRITE = "echo $i > /count.new; mv /count.new /count"
+COUNT = f"i=0; while :; do i=$((i+1)); {WRITE}; sleep .05; done"
 SUBJECT = Subject("container", "runc/shop")
 
 
@@ -87,6 +91,20 @@ async def test_a_container_stands_still_with_the_others(container: Container, st
     assert seen[0][1] <= container.count() < far  # the moment of the bundle
     container.runc("start")
     goes_on(container)
+
+
+def test_from_the_command_line(container: Container, store: Store, run: Run) -> None:
+    StateManager("plan", store=store).checkpoint()
+    names = (str(SUBJECT), "state/plan")
+    made = run("bundle", "make", "typed", *names, "--store", store.url, "--json")
+    assert made.code == 0, made.err
+    goes_on(container)
+    refused = run("bundle", "restore", "bundle/typed", "--store", store.url)
+    assert (refused.code, "in use by" in refused.err) == (4, True), refused.err
+    container.runc("delete", "--force")
+    back = run("bundle", "restore", "bundle/typed", "--store", store.url, "--json")
+    assert back.code == 0, back.err
+    assert {each["subject"] for each in back.json["checkpoints"]} == {*names, "bundle/typed"}
 
 
 async def test_what_fails_lets_it_go_on(container: Container, store: Store) -> None:

@@ -363,6 +363,12 @@ def test_from_the_command_line(
         denied = run("bundle", "make", "typed", *names)
         assert (denied.code, "HOLDFAST_TOKEN" in denied.err) == (8, True)
         monkeypatch.setenv("HOLDFAST_TOKEN", str(server.token))
+        with server.client(server.token) as api:
+            assert api.post("/v1/sessions", json={"name": "typed"}).status_code == 200
+        names = (*names, "session/typed")
+        for name in (names[0], names[2]):  # each by itself, too
+            taken = run("checkpoint", name, "--reason", "by hand", "--json")
+            assert (taken.code, taken.json["checkpoint"]["reason"]) == (0, "by hand"), taken.err
         made = run("bundle", "make", "typed", *names, "--json")
         assert made.code == 0, made.err
         sandbox.files.write("/root/x", "2")
@@ -372,6 +378,8 @@ def test_from_the_command_line(
         assert sandbox.files.read("/root/x") == b"1"
         wrong = run("bundle", "make", "b", *names, "--server", "ftp://x")
         assert wrong.code == 2
+        with server.client(server.token) as api:
+            assert api.delete("/v1/sessions/typed").status_code == 200
         nobody = run("bundle", "make", "b", *names, "--server", "http://127.0.0.1:9")
         assert "does not answer" in nobody.err
         sandbox.kill()

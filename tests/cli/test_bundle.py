@@ -66,8 +66,10 @@ def test_none_moves_when_one_is_run_by_somebody(run: Run, store: Store) -> None:
     for name in NAMES:
         save(store, name, 2)
     with store.lease("state/notes"):
-        refused = run("bundle", "restore", "bundle/both")
-        assert refused.code != 0
+        for words in (("restore", "bundle/both"), ("make", "both", *NAMES)):
+            refused = run("bundle", *words)
+            assert refused.code != 0
+            assert "state/notes is in use by" in refused.err
         assert "state/notes" in refused.err
         assert values(store) == [2, 2]
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from mcp import Client, StdioServerParameters
+from tests.server.mcp.conftest import HOLDFAST
 
 from holdfast.cli.main import cli
 
@@ -42,6 +44,26 @@ def test_every_configuration_is_a_command_that_there_is() -> None:
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", each["url"])
         else:
             parse([each["command"], *each["args"]])
+
+
+async def test_every_configuration_starts_the_tools(tmp_path: Path) -> None:
+    """Each that differs, by the official client; the folders that they name are the reader's."""
+    started: set[tuple[str, ...]] = set()
+    for each in servers():
+        words = tuple(each.get("args", ()))
+        if "url" in each or words in started:
+            continue
+        started.add(words)
+        parameters = StdioServerParameters(
+            command=str(HOLDFAST),
+            args=[str(tmp_path) if "/" in word or "$" in word else word for word in words],
+            env={**each.get("env", {}), "HOLDFAST_HOME": str(tmp_path / "home")},
+            cwd=tmp_path,
+        )
+        async with Client(parameters, read_timeout_seconds=60) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names >= {"execute", "checkpoint", "restore", "rollback", "fork", "list", "diff"}
+    assert len(started) >= 3
 
 
 def test_every_command_that_adds_it_is_one_that_there_is() -> None:

@@ -51,7 +51,8 @@ class HeadMember:
 
 
 def bind(store: Store, bundle: Subject, subjects: Sequence[Subject], reason: str) -> Checkpoint:
-    """Bind the heads of these subjects. Raises NotFound for one without, and BadInput."""
+    """Bind the heads of these subjects. Raises NotFound for one without, Owned for one that
+    somebody runs, whose head is behind it, and BadInput."""
     if bundle.kind != "bundle":
         raise BadInput(f"{bundle} is no bundle", hint=f"bundle/{bundle.name}")
     if not subjects or len(set(subjects)) != len(subjects):
@@ -61,6 +62,8 @@ def bind(store: Store, bundle: Subject, subjects: Sequence[Subject], reason: str
         head = store.head(subject)
         if head is None or subject.kind == "bundle":
             raise NotFound(f"{subject} has no checkpoint that could be bound")
+        if (owner := store.owner(subject)) is not None:
+            raise Owned(str(subject), owner.name, owner.url)
         made.append(head)
     bound = record.write(store, bundle, made, reason=reason, stage=None)
     return store.move_heads(bound, verb="checkpoint")[0]

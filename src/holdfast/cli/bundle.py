@@ -18,6 +18,8 @@ from holdfast.cli.reference import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
+    from holdfast.model.subject import Subject
     from holdfast.store import Store
 
 
@@ -48,9 +50,9 @@ def make(
 ) -> None:
     """Freeze SUBJECTS together under NAME.
 
-    What a server runs stands still for it; what nobody runs is bound by its head.
+    What a server runs stands still for it, and so do containers of this node, for root; what nobody
+    runs is bound by its head.
     """
-    from holdfast.bundle import heads
     from holdfast.cli.rows import line
     from holdfast.model.subject import Subject
     from holdfast.server import shapes
@@ -63,8 +65,7 @@ def make(
             told = remote.post(invocation, url, "/v1/bundles", asked)
             made = store.resolve(told["checkpoint"]["id"])
         else:
-            wanted = [find_subject(store, each) for each in subjects]
-            made = heads.bind(store, bundle, wanted, reason)
+            made = _frozen(store, bundle, subjects, reason)
     invocation.show({"checkpoint": shapes.checkpoint(made)}, lambda: f"head: {line(made)}")
 
 
@@ -126,6 +127,27 @@ def restore(invocation: Invocation, id: str, server: str | None, trust: bool) ->
         {"checkpoints": [shapes.checkpoint(each) for each in moved]},
         lambda: "\n".join(f"head: {line(each)}" for each in moved),
     )
+
+
+def _frozen(store: Store, bundle: Subject, names: Sequence[str], reason: str) -> Checkpoint:
+    """Bound here and now, without a server."""
+    import asyncio
+
+    from holdfast.bundle import Bundle, heads
+    from holdfast.model.subject import Subject
+    from holdfast.oci.member import ContainerMember, runs_here
+
+    # One that runs here need not have a checkpoint yet.
+    running = {n for n in names if n.startswith("container/") and runs_here(Subject.parse(n))}
+    if not running:
+        return heads.bind(store, bundle, [find_subject(store, each) for each in names], reason)
+    members = [
+        ContainerMember(store, Subject.parse(each))
+        if each in running
+        else heads.HeadMember(store, find_subject(store, each))
+        for each in names
+    ]
+    return asyncio.run(Bundle(bundle.name, members, store=store).checkpoint(reason))
 
 
 def _owner(store: Store, subjects: Sequence[str]) -> str | None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
 import click
 
+from holdfast.cli import remote
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.reference import complete_subject
+
+if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
+    from holdfast.model.subject import Subject
+    from holdfast.store import Store
+
+_SERVED = {"sandbox": "sandboxes", "session": "sessions"}
 
 
 @click.command("checkpoint")
@@ -15,10 +26,12 @@ from holdfast.cli.reference import complete_subject
 def command(invocation: Invocation, subject: str, reason: str) -> None:
     """Take a checkpoint of a running subject.
 
-    The process that runs SUBJECT takes it; a subject that nothing runs has nothing new to save.
+    Whoever runs SUBJECT takes it: a server its sandboxes and sessions, this node its containers. A
+    subject that nothing runs has nothing new to save.
     """
-    from holdfast.model.errors import Unsupported
+    from holdfast.cli.rows import line
     from holdfast.model.subject import Subject
+    from holdfast.server import shapes
 
     named = Subject.parse(subject)
     if named.kind == "container":
@@ -26,7 +39,23 @@ def command(invocation: Invocation, subject: str, reason: str) -> None:
 
         take(invocation, str(named), reason=reason, stop=False)
         return
-    raise Unsupported(
-        f"nothing that runs {named} can be reached from here",
-        hint="take it where it runs: checkpoint() of its Session or StateManager",
-    )
+    with invocation.store() as store:
+        made = _by_its_server(invocation, store, named, reason)
+        invocation.show({"checkpoint": shapes.checkpoint(made)}, lambda: f"head: {line(made)}")
+
+
+def _by_its_server(
+    invocation: Invocation, store: Store, subject: Subject, reason: str
+) -> Checkpoint:
+    """Ask the server that runs it. Raises Unsupported when no server does."""
+    from holdfast.model.errors import Unsupported
+
+    owner = store.owner(subject)
+    if owner is None or owner.url is None or subject.kind not in _SERVED:
+        raise Unsupported(
+            f"nothing that runs {subject} can be reached from here",
+            hint="take it where it runs: checkpoint() of its Session or StateManager",
+        )
+    path = f"/v1/{_SERVED[subject.kind]}/{quote(subject.name)}/checkpoint"
+    told = remote.post(invocation, owner.url, path, {"reason": reason})
+    return store.resolve(str(told["checkpoint"]["id"]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
 
@@ -75,22 +76,15 @@ def command(
     started again, it goes on with them. With --http it prints its address and its token, which is
     HOLDFAST_MCP_TOKEN when that is set and a new one otherwise.
     """
-    from holdfast.model.errors import BadInput, Unsupported
+    from holdfast.model.errors import BadInput
 
-    try:
+    with extra("mcp", "the server of tools"):
         from holdfast.server.logs import set_up
         from holdfast.server.mcp.desk import Desk
         from holdfast.server.mcp.protocol import create
         from holdfast.server.mcp.serving import over_http, over_stdio
         from holdfast.server.mcp.sessions import SessionLevel
         from holdfast.server.mcp.workspace import Workspace
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "holdfast":
-            raise
-        raise Unsupported(
-            f"the tools for agents need {package}", hint="pip install 'holdfast[mcp]'"
-        ) from None
 
     if not workspace.is_dir():
         raise BadInput(f"there is no folder {workspace}", hint="--workspace names one that exists")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
 from holdfast.cli.settings import AUTHS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
@@ -123,9 +124,9 @@ def command(
     It prints its address and its token, which is HOLDFAST_TOKEN when that is set and a new one
     otherwise. It ends on Ctrl-C or SIGTERM, after the requests under way.
     """
-    from holdfast.model.errors import Unsupported, UsageError
+    from holdfast.model.errors import UsageError
 
-    try:
+    with extra("server", "the server"):
         from holdfast.dashboard.site import Site
         from holdfast.server.app import create_app
         from holdfast.server.drills import Drills
@@ -133,13 +134,6 @@ def command(
         from holdfast.server.listen import address, bind, serve
         from holdfast.server.logs import set_up
         from holdfast.server.sessions import Sessions
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "holdfast":
-            raise
-        raise Unsupported(
-            f"the server needs {package}", hint="pip install 'holdfast[server]'"
-        ) from None
 
     invocation.options.update(options)
     settings = {name: each.value for name, each in invocation.settings().items()}
@@ -155,6 +149,7 @@ def command(
     with invocation.store(create=True) as store:
         listener = bind(place, int(str(settings["port"])))
         url = address(listener)
+        store.announce(str(settings["advertise"] or url))
         if token is None:
             invocation.warn("no token is asked for: everybody on this machine may come in")
         elif not is_loopback(place):

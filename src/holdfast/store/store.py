@@ -77,7 +77,15 @@ class Store(Looking, Reading, Moving, Keeping, Carrying):
         """Become the owner of a subject, who alone may advance it. In a `with` block the lease
         renews itself. Raises Owned when somebody else is the owner for longer than `wait` seconds;
         where one cannot see at once whether an owner lives, its renewal is waited for."""
-        return self._leases.take(str(subject_of(subject)), name=owner, ttl=ttl, url=url, wait=wait)
+        where = self._address if url is None else url
+        return self._leases.take(
+            str(subject_of(subject)), name=owner, ttl=ttl, url=where, wait=wait
+        )
+
+    def announce(self, url: str) -> None:
+        """Say where whoever uses this store can be asked: leases that give no other `url` say it
+        from now on."""
+        self._address = url
 
     def owner(self, subject: Subject | str) -> Owner | None:
         """Who has the lease of a subject now."""

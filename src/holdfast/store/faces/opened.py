@@ -39,6 +39,7 @@ class Opened:
         self._own_ledger = Ledger(backend, keyring, cipher, copies)
         self._own_leases = Leases(self._own_ledger)
         self._process = os.getpid()
+        self._address: str | None = None  # where our leases say that we can be asked
 
     @property
     def _ledger(self) -> Ledger:
