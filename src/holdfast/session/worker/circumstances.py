@@ -31,8 +31,17 @@ class _Setting(NamedTuple):
     write: Callable[[Any], None]
 
 
+_decoded: tuple[object, dict[str, str]] = (None, {})  # the environment, and its readable form
+
+
 def _environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    """Without what is ours. Decoding all of it each time would take longer than the rest."""
+    global _decoded
+    raw = getattr(os.environ, "_data", None)
+    if raw is None or raw != _decoded[0]:
+        found = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+        _decoded = (None if raw is None else dict(raw), found)
+    return _decoded[1]
 
 
 def _set_environment(wanted: dict[str, str]) -> None:

@@ -38,11 +38,19 @@ def _pandas() -> Any:
     return sys.modules.get("pandas._config.config") if "pandas" in sys.modules else None
 
 
+def _option(config: Any, key: str) -> Any:
+    """What `get_option` gives, several times quicker: it looks for abbreviations, too."""
+    found = config._global_config
+    for step in key.split("."):
+        found = found[step]
+    return found
+
+
 def _read_pandas() -> Any:
     config = _pandas()
     known = getattr(config, "_registered_options", {})
     plain = [key for key in known if key not in getattr(config, "_deprecated_options", {})]
-    now = {key: config.get_option(key) for key in plain}
+    now = {key: _option(config, key) for key in plain}
     return {key: value for key, value in now.items() if value != known[key].defval} or None
 
 
