@@ -68,6 +68,8 @@ def page(pages: list[Page], folder: str) -> str:
     for each in pages:
         title = f"[{TITLES[each.name]}]({folder}/{each.name}.md)"
         lines.append(f"| {title} | {len(each.reached)} | {len(each.missed)} |")
+    there = {each.name for each in pages}
+    lines += [f"| {what} | not measured here | |" for n, what in TITLES.items() if n not in there]
     for each in pages:
         lines += ["", f"## [{TITLES[each.name]}]({folder}/{each.name}.md)", ""]
         lines += [each.how, ""] if each.how else []

@@ -23,6 +23,9 @@ def test_goals_are_counted_and_nothing_missed_is_hidden(tmp_path: Path) -> None:
     assert "- **missed**: another 3 s, at most 2" in text
     assert "Medians of 3 rounds. 2 cores, 24 GiB." in text
     assert text.count("![") == 1
+    # What was not run is said, and not left out.
+    missing = [title for name, title in gather.TITLES.items() if name not in ("store", "session")]
+    assert all(f"| {title} | not measured here | |\n" in text for title in missing)
 
 
 def test_every_benchmark_of_the_makefile_is_gathered(repository: Path) -> None:
