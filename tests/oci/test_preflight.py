@@ -15,6 +15,7 @@ from holdfast.model.errors import Unsupported
 from holdfast.oci.likeness import check_likeness, cpu_features
 from holdfast.oci.preflight import GHOST, Sight, judge, look
 from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.networks import Network
 
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
 RING = """
@@ -161,3 +162,33 @@ def test_what_can_be_helped_is(node: Node) -> None:
     run()
     eventually(lambda: state()[1:] == ["3000000", "True", "closed"], "it goes on, alone")
     assert int(state()[0]) > 1
+
+
+def test_connections_stay_where_the_network_outlives_the_container(node: Node) -> None:
+    """As one that an engine or CNI made does: both ends go on, and nothing was sent twice."""
+    network = Network()
+    joined = ("--with-ns", f"network:{network.path}")
+
+    def state() -> list[str]:
+        return node.exec("joined", "cat", "/state").split()
+
+    def run() -> None:
+        node.run("joined", "/usr/bin/python3", "-c", HELPED, mounts=(USR,), options=joined)
+
+    try:
+        run()
+        eventually(lambda: "state" in node.exec("joined", "ls", "/").split(), "it is ready")
+        code, told, _ = holdfast(node, "preflight", "joined")
+        assert (code, told["clear"]) == (0, True)
+        assert "--tcp-established" in str(told["options"])
+        at = int(state()[0])
+        code, _, error = holdfast(node, "checkpoint", "joined", "--stop")
+        assert code == 0, error
+        eventually(lambda: node.status("joined") == "STOPPED", "it has stopped")
+        node.remove("joined", signal=None)
+        run()
+        eventually(lambda: int(state()[0]) > at + 2, "it goes on")
+        assert state()[1:] == ["3000000", "True", "?"]
+        node.remove("joined")
+    finally:
+        network.close()

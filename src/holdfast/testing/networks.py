@@ -30,10 +30,11 @@ class Network:
     @property
     def prefix(self) -> list[str]:
         """Words that run a command inside."""
-        return ["nsenter", f"--net={self._path}", "--"]
+        return ["nsenter", f"--net={self.path}", "--"]
 
     @property
-    def _path(self) -> Path:
+    def path(self) -> Path:
+        """What others join it by."""
         return Path("/run/netns", self._name)
 
     def door(self, port: int) -> None:
@@ -53,7 +54,7 @@ class Network:
         made: list[socket.socket] = []
 
         def work() -> None:
-            fd = os.open(self._path, os.O_RDONLY)
+            fd = os.open(self.path, os.O_RDONLY)
             try:
                 if ctypes.CDLL(None).setns(fd, _NEW_NET) == 0:
                     made.append(socket.create_server(("127.0.0.1", port)))
