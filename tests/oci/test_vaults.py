@@ -11,7 +11,10 @@ from holdfast.model.errors import Corrupt, Denied
 from holdfast.oci.ledger import Ledger, count
 from holdfast.oci.opening import open_vault
 from holdfast.oci.policy import Policy
+from holdfast.oci.private import private_folder
 from holdfast.oci.vault import Vault, sweep
+from holdfast.store import open_store
+from holdfast.testing.dumps import Dump, read, write
 from holdfast.testing.vaults import OTHER, SUBJECT, VaultContract
 
 
@@ -92,9 +95,27 @@ class TestStoreVault(VaultContract):
         data[len(data) // 2] ^= 4
         largest.write_bytes(data)
 
-    def test_a_rollback_decides_what_is_newest(self, vault: Vault, tmp_path: Path) -> None:
-        from holdfast.store import open_store
+    def test_nothing_leans_on_anything(self, vault: Vault, tmp_path: Path) -> None:
+        """So there is nothing to fold: what is older may go at any time."""
+        dumps: list[Dump] = [
+            {"pagemap-1.img": {**dict.fromkeys(range(1, 60), 1), number: 9}} for number in (3, 7)
+        ]
+        saved = []
+        for dump in dumps:
+            staged = vault.stage()
+            private_folder(staged / "files")
+            write(staged / "memory", dump)
+            (staged / "files/upper").write_bytes(b"HFLAYER1...")
+            saved.append(vault.save(SUBJECT, staged, "a reason"))
+        written = [each.written_bytes or 0 for each in saved]
+        vault.forget(saved[0])
+        with open_store(tmp_path / "store", environ=environ(tmp_path)) as store:
+            store.prune()
+        (tmp_path / "scratch").mkdir()
+        assert read(vault.fetch(saved[1], tmp_path / "scratch") / "memory") == dumps[1]
+        assert written[1] < written[0] + 4096
 
+    def test_a_rollback_decides_what_is_newest(self, vault: Vault, tmp_path: Path) -> None:
         first, _ = self.put(vault), self.put(vault)
         with open_store(tmp_path / "store", environ=environ(tmp_path)) as store:
             back = store.rollback(str(SUBJECT))
