@@ -78,6 +78,20 @@ def small(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
     _patiently(note, lambda: _acknowledge(note, save(store(), "state/small", f"s {SMALL} 1")))
 
 
+def row(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Entries one after the other: from the second on there is a runway, which the next ones are
+    written over, and which closing cuts off."""
+    store = _opener(base, drop)
+
+    def step(number: int) -> None:
+        _acknowledge(note, save(store(), "state/row", f"r{number} {SMALL // 3} {number}"))
+
+    for number in range(4):
+        _patiently(note, partial(step, number))
+    _patiently(note, lambda: store().close())
+    _patiently(note, partial(step, 4))
+
+
 def relay(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
     """The same content again, in a new segment such as a collector begins."""
     backend = LocalBackend(Path(base, PLACE), disk=ForgetfulDisk(drop))
@@ -139,8 +153,8 @@ def file_promise(path: Path, content: bytes) -> str:
 
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    known = {"small": small, "large": large, "first": first, "prune": prune, "files": files}
-    perform = known[act]
+    known = [small, row, large, first, prune, files]
+    perform = {each.__name__: each for each in known}[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 
 

@@ -26,6 +26,7 @@ from holdfast.testing.stage import Stage
 SCENES = (
     ("first", ""),
     ("small", "full"),
+    ("row", "full"),
     ("large", "full"),
     ("large", "thin"),
     ("prune", "full"),
@@ -36,6 +37,7 @@ SUCCESSIONS = (
     ("small", "full", "relay"),
     ("first", "", "first"),
     ("small", "full", "small"),
+    ("row", "full", "row"),
     ("prune", "full", "small"),
     ("prune", "full", "prune"),
     ("small", "full", "prune"),

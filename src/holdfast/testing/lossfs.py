@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar, cast
 import mfusepy as fuse  # type: ignore[import-untyped]
 
 PAGE = 4096
+SECTOR = 512  # what a disk writes whole or not at all
 CONTROL = "user.lossfs."
 
 # What a cut leaves: `nothing` unsynced; everything as after a kill (`all`); names without their
@@ -93,12 +94,12 @@ Node = File | Folder
 
 
 def _scattered(before: bytes, after: bytes, chance: random.Random) -> bytearray:
-    """Some pages of the new bytes over the old ones; the length is one or the other."""
+    """Some sectors of the new bytes over the old ones; the length is one or the other."""
     size = chance.choice((len(before), len(after)))
     result = bytearray(before.ljust(size, b"\0")[:size])
-    for start in range(0, size, PAGE):
+    for start in range(0, size, SECTOR):
         if chance.random() < 0.5:
-            piece = after[start : min(start + PAGE, size)]
+            piece = after[start : min(start + SECTOR, size)]
             result[start : start + len(piece)] = piece
     return result
 

@@ -39,7 +39,7 @@ def test_what_an_interrupted_append_left_does_not_stop_the_next(
     made = [save(bytes([i])) for i in range(3)]
     (log,) = place.glob("log/*.log")
     whole = log.read_bytes()
-    for torn in (whole + whole[64:150], whole + b"\0" * 500, whole + os.urandom(77)):
+    for torn in (whole + whole[64:150], whole + b"\0" * 500 + b"x", whole + os.urandom(77)):
         log.write_bytes(torn)
         with open_store(place) as again:
             assert again.list() == made[::-1]

@@ -94,7 +94,29 @@ def test_a_torn_end_is_marked_as_such(entries: list[tuple[bytes, bytes]], cut: i
 def test_garbage_is_damage(garbage: bytes) -> None:
     found = frames.scan(garbage, NAME, base=0, file="f")
     assert found.frames == []
-    assert bool(found.damage) == bool(garbage)
+    assert bool(found.damage) == any(garbage)
+    strict = frames.scan(garbage, NAME, base=0, file="f", runway=False)
+    assert bool(strict.damage) == bool(garbage)
+
+
+@given(payloads, st.integers(1, 500))
+def test_zeros_are_the_end(entries: list[tuple[bytes, bytes]], zeros: int) -> None:
+    data = log(entries)
+    found = frames.scan(data + bytes(zeros), NAME, base=0, file="f")
+    assert (len(found.frames), found.damage, found.end) == (len(entries), [], len(data))
+
+
+@given(payloads, st.integers(0, 700), st.integers(0, 700), st.data())
+def test_what_stands_among_zeros_is_torn(
+    entries: list[tuple[bytes, bytes]], before: int, behind: int, data: st.DataObject
+) -> None:
+    """Sectors of an entry that was never synced come to the disk in any order."""
+    whole = log(entries)
+    piece = data.draw(st.binary(min_size=1, max_size=600).filter(any))
+    found = frames.scan(whole + bytes(before) + piece + bytes(behind), NAME, base=0, file="f")
+    assert len(found.frames) == len(entries)
+    assert found.end == len(whole)
+    assert [d.torn for d in found.damage] == [True]
 
 
 def test_frames_of_another_file_do_not_count() -> None:

@@ -40,37 +40,6 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
     raise _not_a_file(path, _KINDS.get(kind, "something else"))
 
 
-class KeptFile:
-    """The file that is written to again and again: it stays open until another one is."""
-
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        self._fd = -1
-
-    def open(self, path: Path) -> int:
-        """A descriptor to write with, which stays ours; raises as `open_file` does."""
-        # One without a name is what somebody removed: what others read is another file.
-        if not self._is(path) or not os.fstat(self._fd).st_nlink:
-            self.close()
-            self._fd, self._path = open_file(path, os.O_WRONLY), path
-        return self._fd
-
-    def size_of(self, path: Path) -> int:
-        """How long a file is now."""
-        return (os.fstat(self._fd) if self._is(path) else path.stat()).st_size
-
-    def close(self) -> None:
-        if self._path is not None:
-            self._path = None
-            os.close(self._fd)
-
-    def _is(self, path: Path) -> bool:
-        return path is self._path or path == self._path  # comparing paths takes a microsecond
-
-    def __del__(self) -> None:
-        self.close()
-
-
 def _not_a_file(path: Path, what: str) -> Corrupt:
     return Corrupt(
         f"{path.parent.name}/{path.name} is {what}, not a file",

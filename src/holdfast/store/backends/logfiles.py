@@ -25,6 +25,11 @@ class Reading(NamedTuple):
     damage: list[Damage]
     end: int
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing follows the last good frame, but for zeros."""
+        return not any(found.torn for found in self.damage)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogFile:
@@ -53,7 +58,9 @@ class LogFile:
                 start = framing.FILE_HEAD_SIZE
             stream.seek(start)
             data = stream.read()
-        scan = framing.scan(data, self.name, base=start, file=self.path.name)
+        scan = framing.scan(
+            data, self.name, base=start, file=self.path.name, runway=not self.is_snapshot
+        )
         return Reading(scan.frames, damage + scan.damage, scan.end)
 
     def last_seq(self) -> int:

@@ -34,11 +34,11 @@ class LogLock:
         _locks.add(self)
 
     @contextmanager
-    def held(self, reading: bool = False) -> Iterator[None]:
+    def held(self, reading: bool = False, patience: float | None = None) -> Iterator[None]:
         """Raises Conflict when somebody else holds it for too long."""
         with self._mutex:
             fd = self._opened(reading)
-            self._wait(fd)
+            self._wait(fd, self._patience if patience is None else patience)
             try:
                 yield
             finally:
@@ -66,18 +66,18 @@ class LogLock:
             raise from_os_error(error, "locking the log") from error
         return self._fd
 
-    def _wait(self, fd: int) -> None:
-        deadline = time.monotonic() + self._patience
+    def _wait(self, fd: int, patience: float) -> None:
+        deadline = time.monotonic() + patience
         pause = 0.0002
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                if time.monotonic() >= deadline:
                     holder = _holder(os.fstat(fd).st_ino)
                     raise Conflict(
-                        f"the store's log has been locked for {self._patience:g} s{holder}",
+                        f"the store's log has been locked for {patience:g} s{holder}",
                         hint=f"a stopped process may hold {self._path}; continue or end it",
                     ) from None
                 time.sleep(pause * random.uniform(0.5, 1.5))

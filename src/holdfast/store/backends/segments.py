@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+import weakref
 from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,10 @@ from holdfast.model.errors import Conflict, from_os_error
 from holdfast.store.backends import logfiles
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.disk import Disk, Sync
-from holdfast.store.backends.files import KeptFile, open_file, write_all
+from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.logfiles import LogFile
 from holdfast.store.backends.loglock import PATIENCE, LogLock
+from holdfast.store.backends.runway import Runway, cut, is_clear
 from holdfast.store.log import frames as framing
 from holdfast.store.log.frames import Damage, Frame, Signed
 
@@ -25,11 +27,13 @@ _NOTHING = Tail([])
 
 
 class _Position(NamedTuple):
-    """How far the log was read: behind entry `seq`, at `offset` of the segment `path`."""
+    """How far the log was read: behind entry `seq`, at `offset` of the segment `path`, where it
+    ended, or had only zeros, when `clear`."""
 
     seq: int = 0
     path: Path | None = None
     offset: int = 0
+    clear: bool = True
 
 
 class LocalLog:
@@ -44,11 +48,13 @@ class LocalLog:
         self._position = _Position()
         self._names: tuple[int, int] = (0, 0)  # when names last changed, and when they were read
         self._newest: list[Path] = []  # where entries are added, as far as the names say
-        self._written = KeptFile()
+        self._runway = Runway(self._lock)
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
+        weakref.finalize(self, self._runway.give_back)
 
     def files(self) -> list[LogFile]:
         self._names = self._folder.stat().st_mtime_ns, time.time_ns()
+        self._runway.check()
         listed = logfiles.listed(self._folder)
         found = sorted(file for file, is_file in listed if is_file)
         segments = [file for file in found if not file.is_snapshot]
@@ -159,8 +165,9 @@ class LocalLog:
         if position.path is None or [position.path] != self._newest or read - changed < _TICK:
             return False
         return (
-            os.stat(self._place).st_mtime_ns == changed
-            and self._written.size_of(position.path) == position.offset
+            position.clear
+            and os.stat(self._place).st_mtime_ns == changed
+            and self._runway.ends_at(position.path, position.offset)
         )
 
     def _entries(self, after: int) -> Tail:
@@ -179,18 +186,20 @@ class LocalLog:
             return self._from_start(files, reset=True)
         frames: list[Frame] = []
         damage: list[Damage] = []
-        seq, path, offset = position.seq, position.path, position.offset
+        seq, path, offset, clear = position
         for file in files:
             if file.is_snapshot or not (file.path == position.path or file.seq > position.seq):
                 continue
-            start = offset if file.path == position.path else 0
-            found, bad, end = file.read(start)
+            reading = file.read(offset if file.path == position.path else 0)
+            found = reading.frames
             frames += found
-            damage += bad
+            damage += reading.damage
             if found or path is None:
                 seq = found[-1].seq if found else seq
-                path, offset = file.path, end
-        self._position = _Position(seq, path, offset)
+                path, offset = file.path, reading.end
+            if file.path == path:
+                clear = reading.is_clear
+        self._position = _Position(seq, path, offset, clear)
         return Tail(frames, damage=damage)
 
     def _from_start(self, files: list[LogFile], reset: bool) -> Tail:
@@ -206,11 +215,12 @@ class LocalLog:
             frames += found
             damage += bad
             base = snapshot.seq
-        seq, path, offset, begun = base, None, 0, 0
+        seq, path, offset, begun, clear = base, None, 0, 0, True
         for file in files:
             if file.is_snapshot:
                 continue
-            found, bad, end = file.read()
+            reading = file.read()
+            found, bad, end = reading
             newer = [frame for frame in found if frame.seq > base]
             # A snapshot has no bodies. They are here still if the commit was made while it was
             # written, and other commits may refer to them even if that one was dropped.
@@ -221,8 +231,8 @@ class LocalLog:
             # The newest segment is where others go on, also when nothing in it is news. Of two
             # that were begun for the same number, it is the one that has entries.
             if found or file.seq > begun:
-                path, offset, begun = file.path, end, file.seq
-        self._position = _Position(seq, path, offset)
+                path, offset, begun, clear = file.path, end, file.seq, reading.is_clear
+        self._position = _Position(seq, path, offset, clear)
         frames = [bodies.pop(frame.seq, frame) for frame in frames]
         remains = list(bodies.values())
         return Tail(frames, reset or snapshot is not None, base, remains, damage)
@@ -250,18 +260,22 @@ class LocalLog:
         newest = max((file.seq for file in segments), default=0)
         for file in segments:
             if file.seq == newest and file.path not in self._sealed:
-                size = file.path.stat().st_size
-                begun = file.path == position.path and size == position.offset
-                # An empty one that was begun for another number is what a failed try left.
-                empty = file.seq == seq and size == framing.FILE_HEAD_SIZE
-                if (begun or empty) and size < SEGMENT_LIMIT:
-                    return file.path, size
+                if file.path == position.path:
+                    offset = position.offset
+                elif file.seq == seq:
+                    offset = framing.FILE_HEAD_SIZE
+                else:
+                    continue  # an empty one, begun for another number, is what a failed try left
+                if offset < SEGMENT_LIMIT and is_clear(file.path, offset):
+                    return file.path, offset
         return self._begin_segment(seq)
 
     def _begin_segment(self, seq: int) -> tuple[Path, int]:
         name = secrets.token_bytes(framing.NAME_SIZE)
         path = logfiles.segment_path(self._folder, seq, name)
         head = framing.file_head(framing.LOG_MAGIC, seq, name)
+        if self._position.path is not None:
+            cut(self._position.path, self._position.offset)
         # A dead writer's last entry in the segment before may not be on the disk yet, and what
         # follows in the new one builds on it.
         self.settle()
@@ -296,27 +310,26 @@ class LocalLog:
             raise from_os_error(error, "writing the log") from error
 
     def _write(self, path: Path, offset: int, data: bytes) -> None:
-        fd = self._written.open(path)
+        self._runway.enter(path)
         try:
             if offset == framing.FILE_HEAD_SIZE:
                 # The first entry makes the segment's name matter, whoever gave it that name. Not
                 # after the write: who appends behind an entry may rely on the segment's name.
                 self._disk.sync_directory(self._folder, "segment name")
-            write_all(fd, data, offset)
-            self._disk.sync_file(fd, "entry")
+            self._disk.sync_file(self._runway.write(data, offset), "entry")
         except BaseException as error:
             # Nobody was told of this entry, but somebody may have read it. So its place is never
             # used again, which makes the file shorter than what they have read of it, for good.
             self._sealed.add(path)
-            os.ftruncate(fd, min(os.fstat(fd).st_size, offset + framing.REMAINS))
+            self._runway.take_back(data, offset)
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise
 
     def close(self) -> None:
         """Let go of the files that are kept open; whoever goes on opens them again."""
+        self._runway.close()
         self._lock.close()
-        self._written.close()
 
 
 def _was_cut(position: _Position) -> bool:

@@ -131,8 +131,9 @@ def body_offset(signed: Signed, at: int) -> int:
     return at + FRAME_HEAD_SIZE + len(signed.header)
 
 
-def scan(data: bytes, marker: bytes, *, base: int, file: str) -> Scan:
-    """Read frames from `data`, which begins at offset `base` of a log file.
+def scan(data: bytes, marker: bytes, *, base: int, file: str, runway: bool = True) -> Scan:
+    """Read frames from `data`, which begins at offset `base` of a log file. Zeros at the end are
+    its `runway`, where it may have one.
 
     Where a frame does not check, the next occurrence of the marker that does is looked for,
     so that one damaged entry never hides those after it.
@@ -148,6 +149,8 @@ def scan(data: bytes, marker: bytes, *, base: int, file: str) -> Scan:
             frames.append(frame)
             end = at
             continue
+        if runway and not data[at] and data.count(0, at) == len(data) - at:
+            break
         resumed = _next_good(data, at, marker, base)
         if resumed is None:
             damage.append(Damage(file, base + at, len(data) - at, torn=True))
