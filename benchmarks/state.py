@@ -44,9 +44,9 @@ PAGE = """# Application state beside its peers
 `make bench` lets every tool keep the same two states: a chat that grows by a message of 2 KB at
 each of 200 steps, and a state of 5 MB of which 1% changes at each of 40. Every put is durable when
 it returns: SqliteSaver writes its journal and syncs it once a put (`synchronous = FULL`), a JSON
-file needs two syncs and a rename, Holdfast appends to its log and syncs that once. A get is the
-newest state read again by the process that wrote it; a first get, by one that has just opened what
-another wrote, and Holdfast's then reads a copy that the writer left in `HOLDFAST_HOME` when it
+file needs two syncs and a rename, Holdfast writes an entry of its log and syncs that once. A get is
+the newest state read again by the process that wrote it; a first get, by one that has just opened
+what another wrote, and Holdfast's then reads a copy that the writer left in `HOLDFAST_HOME` when it
 closed the store; the copy is not in the MB. Each tool runs in a process of its own, in turn. Ratios
 within a run are what counts; the machine's noise is larger than many differences.
 
@@ -73,7 +73,7 @@ class Cost:
 
 def syncs(place: Path) -> dict[str, float]:
     """What one sync of 3 KB takes here, in ms, with nothing around it: behind the end of a file,
-    as of Holdfast's log, and inside of one, as of SQLite's journal from its second round on."""
+    and inside of one, as of Holdfast's log and of SQLite's journal from its second round on."""
     taken: dict[str, list[float]] = {"appended": [], "overwritten": []}
     data = os.urandom(3000)
     for kind, times in taken.items():
@@ -327,7 +327,7 @@ def notes(rows: Rows, sync: dict[str, float]) -> list[str]:
     ]
     for work, costs in rows.items():
         for name in OURS:
-            rest = max(0.0, costs[name].put - sync["appended"])
+            rest = max(0.0, costs[name].put - sync["overwritten"])
             short = f"{work.split(',')[0].split(':')[0]}, {name}"
             found.append(f"- {short}: without its sync a put would take {rest:.2f} ms")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -287,3 +288,41 @@ def test_killed_at_any_moment_nothing_saved_is_lost(tmp_path: Path) -> None:
                 draft.put("x", b"y")
                 draft.commit()
             assert store.verify().ok
+
+
+ELSEWHERE = """
+import sys
+from holdfast.state import StateManager
+from holdfast.store import open_store
+with open_store(sys.argv[1]) as store:
+    manager = StateManager.load("s", store=store)
+    assert manager.state_data == {"current_stage": "clean", "rows": [1, 2, 3]}, manager.state_data
+    manager.set_state("current_stage", "train")
+    manager.checkpoint("on another machine")
+    manager.fork("branch")
+"""
+
+
+def test_a_session_goes_on_on_another_machine(
+    on_s3: str, holdfast_home: Path, tmp_path: Path
+) -> None:
+    """A machine is a home of its own; that both know the key is all they share beside the store."""
+    with open_store(on_s3) as store:
+        manager = StateManager("s", store=store)
+        manager.state_data = {"current_stage": "clean", "rows": [1, 2, 3]}
+        first = manager.checkpoint("here")
+        other = tmp_path / "other"
+        other.mkdir()
+        shutil.copy(holdfast_home / "key", other / "key")
+        environment = {**os.environ, "HOLDFAST_HOME": str(other)}
+        program = [sys.executable, "-c", ELSEWHERE, on_s3]
+        subprocess.run(program, env=environment, check=True, timeout=120)
+        assert [each.reason for each in manager.list_checkpoints()] == [
+            "on another machine",
+            "here",
+        ]
+        again = StateManager.load("s", store=store)
+        assert again.state_data == {"current_stage": "train", "rows": [1, 2, 3]}
+        assert StateManager.load("branch", store=store).parent_session == "s"
+        again.rollback(first)
+        assert again.state_data["current_stage"] == "clean"

@@ -186,19 +186,18 @@ class Encoder:
 
     def _list(self, value: list[Any]) -> list[Any]:
         members = list(value)  # a copy: another thread may be adding members
-        ids = [*map(id, members)]
         known = self._flat.get(id(value))
-        if known is not None and known.value is value and known.ids == ids:
+        if known is not None and known.value is value and known.ids == [*map(id, members)]:
             self.seen.flat[id(value)] = known
             return known.packed  # type: ignore[no-any-return]  # a list became a list
-        rows = self._rows.get(ids[0]) if ids else None
-        if rows is not None and not rows.begin(ids):
+        rows = self._rows.get(id(members[0])) if members else None
+        if rows is not None and not rows.begin(members):
             for each, became in zip(rows.dicts, rows.packed, strict=True):
                 self._flat[id(each)] = Flat(each, _ids(became), became)
             rows = None
         packed = self._inside(value, lambda _: self.sequence(members, rows), 1)
         if _FLAT.issuperset(map(type, packed)):
-            self._remember(value, ids, packed, [*map(id, packed)])
+            self._remember(value, [*map(id, members)], packed, [*map(id, packed)])
         elif len(members) >= FEWEST:
             self._remember_rows(members, packed, rows)
         return packed

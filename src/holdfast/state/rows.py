@@ -20,7 +20,6 @@ class Rows(NamedTuple):
     """Dicts at the beginning of a list, each of nothing but texts and numbers, and what they
     became: copies of them, which keep what was in them from being replaced unnoticed."""
 
-    ids: list[int]
     dicts: list[dict[Any, Any]]
     packed: list[dict[str, Any]]
     lengths: list[int]
@@ -30,7 +29,6 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, dicts: list[dict[Any, Any]], packed: list[dict[str, Any]]) -> Rows:
         return cls(
-            [*map(id, dicts)],
             dicts,
             packed,
             [*map(len, packed)],
@@ -38,11 +36,12 @@ class Rows(NamedTuple):
             [*chain.from_iterable(map(dict.values, packed))],
         )
 
-    def begin(self, ids: list[int]) -> bool:
-        """Whether a list whose members have these addresses begins with them, unchanged."""
+    def begin(self, members: list[Any]) -> bool:
+        """Whether a list begins with them, unchanged."""
         dicts = self.dicts
         return (
-            ids[: len(self.ids)] == self.ids
+            len(dicts) <= len(members)
+            and all(map(is_, dicts, members))
             and [*map(len, dicts)] == self.lengths
             and all(map(is_, chain.from_iterable(dicts), self.keys))
             and all(map(is_, chain.from_iterable(map(dict.values, dicts)), self.values))
@@ -52,7 +51,6 @@ class Rows(NamedTuple):
         """These and some more behind them."""
         more = Rows.of(dicts, packed)
         return Rows(
-            self.ids + more.ids,
             self.dicts + more.dicts,
             self.packed + more.packed,
             self.lengths + more.lengths,

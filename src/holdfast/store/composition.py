@@ -33,7 +33,8 @@ class Piece:
     record: PartRecord
     chunks: set[bytes] = field(default_factory=set)
     kept_in: tuple[bytes, ...] = ()  # volumes of what was taken over as it is
-    kept: Collection[bytes] | None = None  # the chunks of that; None: all there is
+    # The chunks of that, asked for only where they must be stored anew; None: all there is.
+    kept: Callable[[], Collection[bytes]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +178,10 @@ class Composition:
         for piece in pieces:
             if any(not now.is_usable(name, self._began) for name in piece.kept_in):
                 again = piece.kept
-                chunks = set(part_chunks(library, piece.record) if again is None else again)
+                chunks = set(part_chunks(library, piece.record) if again is None else again())
                 self.sink.refer(chunks, library.get)
                 piece.chunks |= chunks
-                piece.kept, piece.kept_in = (), ()
+                piece.kept, piece.kept_in = tuple, ()
 
 
 def _give_up(sink: Sink, hold: Hold, process: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -267,8 +268,12 @@ class Draft:
         piece = self._mapped(name, tree.size, "structure", root, 0, [], used)
         self._trees[name] = tree, last
         if last is not None:
-            piece.kept = [chunk for chunk in tree.chunks if chunk not in used]
-            piece.kept_in = tuple(set(map(last.volumes.__getitem__, piece.kept)))
+            kept = partial(_without, tree.chunks, frozenset(used))
+            piece.kept = kept
+            if len(last.needs) > 1:
+                piece.kept_in = tuple(set(map(last.volumes.__getitem__, kept())))
+            elif any(chunk not in used for chunk in tree.chunks):  # known after a few, mostly
+                piece.kept_in = tuple(last.needs)
         return piece
 
     def _recalled(self, name: str) -> Recollection | None:
@@ -288,7 +293,7 @@ class Draft:
                 fresh = {c: self._sink.volume(c) or origin for c in piece.chunks}
                 known = last.volumes if last and piece.kept_in else {}
                 if len(known) > 2 * len(tree.chunks):  # mostly of what is no longer there
-                    known = {c: known[c] for c in piece.kept or ()}
+                    known = {c: known[c] for c in (piece.kept() if piece.kept else ())}
                 new = Recollection(
                     tree,
                     {**known, **fresh},
@@ -351,6 +356,10 @@ class Draft:
             )
         if self._done:
             raise UsageError("this draft is finished", hint="begin a new one with store.draft()")
+
+
+def _without(chunks: list[bytes], others: frozenset[bytes]) -> list[bytes]:
+    return [chunk for chunk in chunks if chunk not in others]
 
 
 def _check_texts(reason: str, stage: str | None, tags: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.model.errors import StorageFull
@@ -309,3 +310,16 @@ def test_a_byte_in_the_zeros_is_told(store: Store, save, place: Path) -> None:
         assert again.list() == made[::-1]
         (problem,) = again.verify().problems
         assert "interrupted append" in problem.what
+
+
+def test_who_makes_room_takes_none(place: Path) -> None:
+    backend = begun(place, 1)
+    for seq in range(2, 5):
+        backend.append(msgspec.structs.replace(entry(seq), frees=True))
+    assert zeros(segment(place)) < 8
+    backend.append(entry(5))
+    assert zeros(segment(place)) > AHEAD // 2
+    (volume,) = backend.volumes()
+    assert segment(place).stat().st_size == volume.size + AHEAD
+    backend.close()
+    assert segment(place).stat().st_size == volume.size

@@ -60,9 +60,8 @@ class Packer:
         return self._piece(value)
 
     def _list(self, value: list[Any], depth: int) -> list[Any]:
-        ids = [*map(id, value)]
-        rows = self._last.get(ids[0]) if ids else None
-        if rows is not None and not rows.begin(ids):
+        rows = self._last.get(id(value[0])) if value else None
+        if rows is not None and not rows.begin(value):
             rows = None
         first = end = len(rows.dicts) if rows else 0
         more = [self.pack(item, depth + 1) for item in value[first:]]
@@ -78,7 +77,7 @@ class Packer:
             packed = more
             rows = Rows.of(value[:end], more[:end]) if end >= FEWEST else None
         if rows is not None:
-            self.rows[ids[0]] = rows
+            self.rows[id(value[0])] = rows
         return packed
 
     def _piece(self, value: Any) -> dict[str, Any]:

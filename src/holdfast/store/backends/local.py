@@ -148,7 +148,7 @@ class LocalBackend:
                 if not file.is_snapshot:
                     self._paths[file.name] = file.path
                     with suppress(FileNotFoundError):
-                        found.append(VolumeInfo(file.name, file.path.stat().st_size, False))
+                        found.append(VolumeInfo(file.name, self._log.size(file), False))
             return found
 
     def create_pack(self, name: bytes) -> LocalPack:

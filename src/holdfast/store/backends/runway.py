@@ -43,11 +43,12 @@ class Runway:
         """Be ready to write to a segment; raises as `open_file` does."""
         self._open(path, writable=True)
 
-    def write(self, data: bytes, offset: int) -> int:
-        """Write an entry, and zeros behind it when more are to be expected; gives the descriptor
-        to sync."""
+    def write(self, data: bytes, offset: int, *, spare: bool) -> int:
+        """Write an entry, and zeros behind it when more are to be expected, and there is space to
+        `spare`; gives the descriptor to sync."""
         end = offset + len(data)
-        more = self._end > 0 and len(data) <= _SMALL and end > os.fstat(self._fd).st_size
+        again = spare and self._end > 0 and len(data) <= _SMALL
+        more = again and end > os.fstat(self._fd).st_size
         write_all(self._fd, data, offset)
         self._end = end
         if more:
@@ -86,11 +87,13 @@ class Runway:
         self._close()
 
     def _open(self, path: Path, *, writable: bool) -> int:
-        same = path is self._path or path == self._path  # comparing paths takes a microsecond
+        # Comparing paths takes a microsecond, so the one that is asked for is kept.
+        same = path is self._path or path == self._path
         if not same or (writable and not self._writer):
             self._close()
             self._fd = open_file(path, os.O_RDWR if writable else os.O_RDONLY)
-            self._path, self._writer = path, os.getpid() if writable else 0
+            self._writer = os.getpid() if writable else 0
+        self._path = path
         return self._fd
 
     def _close(self) -> None:

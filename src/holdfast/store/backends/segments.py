@@ -65,6 +65,11 @@ class LocalLog:
             self._newest = [path]  # what is the same object is soon compared
         return found
 
+    def size(self, file: LogFile) -> int:
+        """How many bytes a file has, without those that only lie ahead."""
+        position, size = self._position, file.path.stat().st_size
+        return min(size, position.offset) if file.path == position.path and position.clear else size
+
     def entries(self, after: int) -> Tail:
         for _ in range(10):
             try:
@@ -89,7 +94,8 @@ class LocalLog:
             assert path is not None  # what is still has been read
             name = logfiles.segment_name(path)
             data = framing.encode_frame(signed, name)
-            self._write(path, offset, data)
+            # Whoever makes room must not take it for what may come.
+            self._write(path, offset, data, spare=not signed.frees)
             at = framing.body_offset(signed, offset)
             frame = Frame(
                 seq=signed.seq,
@@ -309,14 +315,14 @@ class LocalLog:
             draft.unlink(missing_ok=True)
             raise from_os_error(error, "writing the log") from error
 
-    def _write(self, path: Path, offset: int, data: bytes) -> None:
+    def _write(self, path: Path, offset: int, data: bytes, *, spare: bool) -> None:
         self._runway.enter(path)
         try:
             if offset == framing.FILE_HEAD_SIZE:
                 # The first entry makes the segment's name matter, whoever gave it that name. Not
                 # after the write: who appends behind an entry may rely on the segment's name.
                 self._disk.sync_directory(self._folder, "segment name")
-            self._disk.sync_file(self._runway.write(data, offset), "entry")
+            self._disk.sync_file(self._runway.write(data, offset, spare=spare), "entry")
         except BaseException as error:
             # Nobody was told of this entry, but somebody may have read it. So its place is never
             # used again, which makes the file shorter than what they have read of it, for good.
