@@ -124,3 +124,17 @@ def is_clear(path: Path, offset: int) -> bool:
             if piece.count(0) != len(piece):
                 return False
     return True
+
+
+def used_size(path: Path, known: int) -> int:
+    """The size of a file without the zeros at its end; the first `known` bytes are none of them."""
+    with open(open_file(path), "rb") as file:
+        end = os.fstat(file.fileno()).st_size
+        while end > known:
+            start = max(known, end - AHEAD)
+            file.seek(start)
+            left = file.read(end - start).rstrip(b"\0")
+            end = start + len(left)
+            if left:
+                break
+    return end

@@ -17,7 +17,7 @@ from holdfast.store.backends.disk import Disk, Sync
 from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.logfiles import LogFile
 from holdfast.store.backends.loglock import PATIENCE, LogLock
-from holdfast.store.backends.runway import Runway, cut, is_clear
+from holdfast.store.backends.runway import Runway, cut, is_clear, used_size
 from holdfast.store.log import frames as framing
 from holdfast.store.log.frames import Damage, Frame, Signed
 
@@ -66,9 +66,10 @@ class LocalLog:
         return found
 
     def size(self, file: LogFile) -> int:
-        """How many bytes a file has, without those that only lie ahead."""
-        position, size = self._position, file.path.stat().st_size
-        return min(size, position.offset) if file.path == position.path and position.clear else size
+        """How many bytes a file has, without the zeros that only lie ahead."""
+        position = self._position
+        known = position.offset if file.path == position.path else framing.FILE_HEAD_SIZE
+        return used_size(file.path, known)
 
     def entries(self, after: int) -> Tail:
         for _ in range(10):
