@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import httpx
 from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
+from holdfast.runtime import engines
 from holdfast.sandbox.choice import sweep
 from holdfast.store import open_store
 from holdfast.testing.servers import Server as ObjectStore
@@ -177,6 +179,31 @@ async def test_another_engine_refuses_in_words_and_touches_nothing(start: Starte
     async with attach(second, wire.identity) as other:
         assert await other.rest() == (["RESTORE_ERROR", "error"], 4000)  # without RESTORING
         assert "engine was 'runc' and is 'process' here" in other.heard[-1]["message"]
+    async with attach(first, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "cat /root/file") == "kept\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
+async def test_another_build_of_the_engine_refuses_in_words(start: Starter, tmp_path: Path) -> None:
+    found = engines.find("runsc")
+    assert found is not None, "there is no runsc: make setup, as root"
+    other_build = tmp_path / "runsc"
+    shutil.copy(found.program, other_build)
+    with open(other_build, "ab") as file:
+        file.write(b"another build")
+    options = ("--engine", "gvisor", "--pool", "0")
+    first = start(*options)
+    second = start(*options, HOLDFAST_RUNSC=str(other_build))
+    wire = await created(first, enable_checkpoint=True)
+    await wire.run("bash", "echo kept > /root/file")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    async with attach(second, wire.identity) as other:
+        assert await other.rest() == (["RESTORE_ERROR", "error"], 4000)  # without RESTORING
+        assert "runsc was" in other.heard[-1]["message"]
+        assert "where it was made" in other.heard[-1]["hint"]
     async with attach(first, wire.identity) as back:
         assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
         assert await back.run("bash", "cat /root/file") == "kept\n"

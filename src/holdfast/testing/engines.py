@@ -69,6 +69,12 @@ class EngineSuite(FreezingSuite):
         )
         assert (await result(process)).stdout == "/tmp\nhi\n"
 
+    async def test_memory_is_shared_by_name_and_run_is_not_theirs(self, make: Make) -> None:
+        body = await make()
+        seen = await bash(body, "echo shared > /dev/shm/x; cat /dev/shm/x; : > /run/x")
+        assert (seen.stdout, seen.exit.code) == ("shared\n", 1)
+        assert "/run/x" in seen.stderr
+
     async def test_what_cannot_be_run_is_told(self, make: Make) -> None:
         body = await make()
         with pytest.raises(NotFound, match="no-such-program"):

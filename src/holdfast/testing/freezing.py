@@ -168,6 +168,9 @@ class FreezingSuite:
             assert told.stdout == f"generation {number}\n"
             shared = await bash(copy, "ls /root")
             assert shared.stdout.split() == ["count", "mine"]
+        packed.write_bytes(b"".join(upper.pack(copy.build.volume.upper)))
+        new = await make(fill=fill)  # has the files of one that came back, and did not
+        assert (await bash(new, "cat /root/mine /run/holdfast/generation")).stdout == "mine\n"
 
     async def test_a_restored_sandbox_can_be_frozen_again(
         self, engine: Engine, make: Make, tmp_path: Path

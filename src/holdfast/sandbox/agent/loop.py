@@ -359,9 +359,9 @@ def furnish() -> None:
     """What a new sandbox has, where its engine leaves it to us."""
     if loopback := os.environ.get("HOLDFAST_LOOPBACK"):
         bring_up(loopback)
-    if shared := os.environ.get("HOLDFAST_SHARED"):  # and no file system in memory for `/run`
-        os.mkdir(shared)
-        os.chmod(shared, 0o1777)
+    if shared := os.environ.get("HOLDFAST_SHARED"):
+        os.makedirs(shared, exist_ok=True)
+        os.chmod(shared, 0o1777)  # where programs share memory by name
         if os.path.exists(GENERATION):
             os.unlink(GENERATION)  # of the sandbox whose files these were
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.sandbox.contract import Build
@@ -13,9 +12,8 @@ NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
 Config = dict[str, object]
 
 
-def config(build: Build, *mounts: Config, env: Sequence[str] = (), **linux: object) -> Config:
-    """What every engine that reads OCI bundles is told; `mounts`, the agent's `env` and `linux`
-    are its own."""
+def config(build: Build, *mounts: Config, **linux: object) -> Config:
+    """What every engine that reads OCI bundles is told; `mounts` and `linux` are its own."""
     binds = [
         {
             "destination": mount.target,
@@ -33,7 +31,7 @@ def config(build: Build, *mounts: Config, env: Sequence[str] = (), **linux: obje
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(build.root.agent),
-            "env": ["PATH=/usr/bin:/bin", *home, *env],
+            "env": ["PATH=/usr/bin:/bin", "HOLDFAST_SHARED=/dev/shm", *home],
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": dict.fromkeys(sets, _CAPABILITIES),

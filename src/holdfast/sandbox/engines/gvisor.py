@@ -100,6 +100,7 @@ class GvisorBox(ContainerBox):
 
     def config(self) -> Config:
         run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
+        run["options"] = ["nosuid", "nodev", "mode=755"]  # the agent's own, and nobody else's
         return bundle.config(self._build, run)
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:

@@ -30,7 +30,6 @@ from holdfast.sandbox.limits import Groups
 # connections over the loopback do not keep it from being frozen, and are closed in what comes back.
 # A network that leads nowhere need not be cut off meanwhile: that runs two programs each time.
 CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\ntcp-close\nnetwork-lock skip\n"
-SHARED = "/dev/shm"
 # A user namespace in which everybody has the number he has outside: the powers of root inside
 # reach no further than the sandbox, and CRIU has all of them over it.
 _SAME_IDS = {"containerID": 0, "hostID": 0, "size": 65536}
@@ -125,7 +124,6 @@ class RuncBox(ContainerBox):
                 "source": "devpts",
                 "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
             },
-            env=[f"HOLDFAST_SHARED={SHARED}"],
             cgroupsPath=f"/{limits.FAMILY}/{self._build.name}",
             namespaces=[{"type": kind} for kind in (*bundle.NAMESPACES, "user")],
             uidMappings=[_SAME_IDS],
