@@ -357,9 +357,9 @@ def write_generation(generation: str) -> None:
 
 def furnish() -> None:
     """What a new sandbox has, where its engine leaves it to us."""
-    if loopback := os.environ.get("HOLDFAST_LOOPBACK"):
+    if loopback := os.environ.get("LOOPBACK"):
         bring_up(loopback)
-    if shared := os.environ.get("HOLDFAST_SHARED"):
+    if shared := os.environ.get("SHARED_MEMORY"):
         os.makedirs(shared, exist_ok=True)
         os.chmod(shared, 0o1777)  # where programs share memory by name
         if os.path.exists(GENERATION):

@@ -31,7 +31,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(build.root.agent),
-            "env": ["PATH=/usr/bin:/bin", "HOLDFAST_SHARED=/dev/shm", *home],
+            "env": ["PATH=/usr/bin:/bin", "SHARED_MEMORY=/dev/shm", *home],
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": dict.fromkeys(sets, _CAPABILITIES),

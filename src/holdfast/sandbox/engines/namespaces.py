@@ -124,7 +124,7 @@ def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[st
 
 def _loopback(build: Build) -> Mapping[str, str]:
     """A new network has a loopback that is down. The agent brings it up: `ip` is not everywhere."""
-    return {} if build.network else {"HOLDFAST_LOOPBACK": "lo"}
+    return {} if build.network else {"LOOPBACK": "lo"}
 
 
 def _home(build: Build) -> Mapping[str, str]:

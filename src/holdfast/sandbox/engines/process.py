@@ -141,7 +141,7 @@ def arguments(build: Build) -> list[str]:
     """What bubblewrap is told: namespaces, mounts, an empty environment."""
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--as-pid-1", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
-    words += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOLDFAST_SHARED", "/dev/shm"]
+    words += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "SHARED_MEMORY", "/dev/shm"]
     if build.root.name != "default":
         words += ["--setenv", "PYTHONHOME", "/.holdfast/python"]
     if not build.network:
