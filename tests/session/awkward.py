@@ -189,6 +189,9 @@ KINDS = (
     kind("modules with changes", "import string as §\n§.capwords = lambda *a: 'mine'\n§.extra = [1]",
          "§.capwords('x') == 'mine' and §.extra == [1]", "rebuilt",
          "imported again, and changed again; the reason names what changed"),
+    kind("classes of libraries with changes", "import argparse, json\n"
+         "argparse.ArgumentParser.§ = lambda self: rate\njson.encoder.§ = [1]\n§ = 'these'",
+         "argparse.ArgumentParser().§() == 2 and json.encoder.§ == [1]"),
     kind("generators that have not begun", "def §g(a, *, b=2):\n    yield a\n    yield b\n"
          "§ = §g(1)\n§x = (i * 2 for i in [1, 2])", "list(§) == [1, 2] and list(§x) == [2, 4]",
          names=("§", "§x")),

@@ -115,6 +115,7 @@ class Definitions:
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
         """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""
         self.patches.look_for(tree)
+        self.patches.look_at(self._namespace)
         if any("random" in imported(node) for node in ast.walk(tree)):
             self.imports.setdefault("random", "import random")  # perhaps only inside a function
         tree.body = self._statements(tree.body, cell)
@@ -151,6 +152,7 @@ class Definitions:
             for module in site.modules:
                 self.imports.setdefault(module, site.statement)
                 self.patches.imported(module)
+            self.patches.look_at(self._namespace)
             return
         made = self._namespace.get(site.name)
         try:
