@@ -20,7 +20,7 @@ import numpy as np
 
 from holdfast.model.errors import Unsupported
 from holdfast.oci.compression import ZSTD, expand, is_compressed
-from holdfast.oci.memory.pagemap import PAGE, Pagemap, pagemaps
+from holdfast.oci.memory.pagemap import PAGE, Pagemap, is_increment, pagemaps
 from holdfast.oci.memory.runs import Memory, Run
 
 _FICLONERANGE = 0x4020940D
@@ -40,7 +40,8 @@ def flatten(folder: Path, out: Path) -> None:
 def make_whole(folder: Path, out: Path) -> None:
     """Make the images in a folder whole and raw in another one, which is empty; files that stay as
     they are are shared."""
-    flatten(folder, out)
+    if is_increment(folder):
+        flatten(folder, out)
     written = {path.name for path in out.iterdir()}
     for path in folder.iterdir():
         name = path.name.removesuffix(ZSTD)
