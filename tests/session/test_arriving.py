@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import CaptureFailed
-from holdfast.protocol.session_messages import CapturingMessage, ErrorMessage, frame
+from holdfast.protocol.session_messages import (
+    CapturingMessage,
+    CheckpointCreatedMessage,
+    ErrorMessage,
+    MemoryMessage,
+    frame,
+)
 from holdfast.session import Session
-from holdfast.session.arriving import Arriving, _child
+from holdfast.session.arriving import Left, _child
 
 # A process so large that it is not captured in place, although its variables are small.
 LARGE = (
@@ -182,7 +188,7 @@ async def test_a_quick_capture_is_complete_when_the_session_goes_on(session: Ses
     for _ in range(100):
         async with session._driver.lock:
             done = await session._keeper.freeze("last")
-        if session._driver.arriving is not None and not session._driver.arriving._begun.pid:
+        if isinstance(session._driver.arriving, Left):
             break
         await done  # this machine was slow, so a copy made it
     assert not await session.interrupt()
@@ -199,7 +205,27 @@ FAILED = frame(ErrorMessage(error_type="E", message="m"))
 def test_a_file_that_holds_no_capture(content: bytes) -> None:
     file = os.memfd_create("capture")
     os.write(file, content)
-    os.lseek(file, 0, os.SEEK_SET)
-    arriving = Arriving(file, CapturingMessage(request_id=1), 10, os.getpid())
     with pytest.raises(CaptureFailed):
-        arriving.all()
+        Left(file, CapturingMessage(request_id=1, size=1 << 40)).all()
+    with pytest.raises(OSError, match="Bad file"):  # it was closed
+        os.fstat(file)
+
+
+def test_a_pipe_that_is_said_to_be_a_file() -> None:
+    read, write = os.pipe()
+    os.close(write)
+    with pytest.raises(CaptureFailed, match="cannot be read"):
+        Left(read, CapturingMessage(request_id=1, size=10)).all()
+
+
+def test_memory_that_is_not_behind_a_capture() -> None:
+    told = MemoryMessage(request_id=1, name="buffers/b1", size=9, stretches=((0, 9),), behind=True)
+    content = frame(told) + frame(CheckpointCreatedMessage(request_id=1))
+    file = os.memfd_create("capture")
+    os.write(file, content + b"short")
+    found = Left(file, CapturingMessage(request_id=1, size=len(content))).all()
+    _, _, fetch = found.memory["buffers/b1"].stretches[0]
+    assert fetch(0, 5) == b"short"
+    with pytest.raises(CaptureFailed, match="ended"):
+        fetch(0, 9)
+    found.release()

@@ -109,11 +109,15 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
 
 
 class CapturingMessage(Message, frozen=True, kw_only=True):
-    """A copy of the worker makes the capture; its messages come through the file sent along."""
+    """A copy of the worker makes the capture; its messages come through the file sent along.
+
+    Without a copy they are all in that file: its first `size` bytes.
+    """
 
     request_id: int
     pause_ms: float = 0.0
     pid: int = 0  # of the copy
+    size: int = 0
 
 
 class PartMessage(Message, frozen=True, kw_only=True):
@@ -128,7 +132,8 @@ class PartMessage(Message, frozen=True, kw_only=True):
 class MemoryMessage(Message, frozen=True, kw_only=True):
     """Stretches of a buffer: offsets and lengths. With a base, the rest is as it was there.
 
-    Their bytes follow one another in `data`, or lie in the copy's memory: the buffer at `address`.
+    Their bytes follow one another in `data`; or `behind` the messages, in the file that holds
+    these; or they lie in the copy's memory: the buffer at `address`.
     """
 
     request_id: int
@@ -138,6 +143,7 @@ class MemoryMessage(Message, frozen=True, kw_only=True):
     base: int = 0
     stretches: tuple[tuple[int, int], ...] = ()
     address: int = 0
+    behind: bool = False
     data: bytes = b""
 
 

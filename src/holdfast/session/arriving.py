@@ -1,5 +1,5 @@
-"""A capture that the session does not wait for: made already and left in a file, or still being
-made by a copy of the worker. It is read in a thread."""
+"""Captures that the session does not wait for: made already and left in a file, or still being
+made by a copy of the worker. They are read in a thread."""
 
 from __future__ import annotations
 
@@ -8,29 +8,58 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from holdfast.model.errors import CaptureFailed, Corrupt
 from holdfast.protocol.frames import FrameDecoder
-from holdfast.protocol.session_messages import (
-    CapturingMessage,
-    CheckpointCreatedMessage,
-    ErrorMessage,
-    MemoryMessage,
-    PartMessage,
-    decode_worker,
-)
-from holdfast.session.memory import Distant, Memories
-from holdfast.session.work import Captured
+from holdfast.protocol.session_messages import CapturingMessage, decode_worker
+from holdfast.session.captured import Captured, Gathering, handed_over
+from holdfast.session.memory import Distant
 
 _READ = 1 << 20
 
 
+class Left:
+    """A capture that is complete, in a file, which is ours to close."""
+
+    open = False  # nothing is under way
+
+    def __init__(self, file: int, told: CapturingMessage) -> None:
+        self._file = file
+        self._told = told
+        self._distant = Distant(file, told.size)
+
+    def all(self) -> Captured:
+        """All of it, with the file until it is released. Raises CaptureFailed."""
+        at = 0
+
+        def read() -> bytes:
+            nonlocal at
+            data = os.pread(self._file, min(_READ, self._told.size - at), at)
+            at += len(data)
+            return data
+
+        try:
+            captured = _gathered(read, Gathering(self._distant))
+        except OSError as error:
+            self.close()
+            raise CaptureFailed(f"the worker's capture cannot be read: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+        return handed_over(captured, self._told.pause_ms, self.close)
+
+    def stop(self, why: str) -> None:
+        """It is complete: there is nothing to stop."""
+
+    def close(self) -> None:
+        self._distant.close()
+
+
 class Arriving:
-    """The messages of a capture, in a file or on their way through a pipe; it is ours to close."""
+    """The messages of a capture on their way through a pipe; it is ours to close."""
 
     def __init__(
         self, file: int, begun: CapturingMessage, timeout: float | None, worker: int
@@ -43,35 +72,22 @@ class Arriving:
         self._stopped = ""
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
-        self._parts: dict[str, bytearray] = {}
-        self._memory = Memories()
         # Only of a process that is what it says to be.
         self._distant = _memory(begun.pid) if self._copy >= 0 else None
 
     def all(self) -> Captured:
         """Wait for all of it. Raises CaptureFailed. The copy lives until it is released."""
-        decoder = FrameDecoder()
-        complete = False
         try:
-            while True:
-                data = self._read()
-                if not data:
-                    raise CaptureFailed("the copy of the worker ended before its capture did")
-                for payload in decoder.feed(data):
-                    created = self._take(payload)
-                    if created is not None:
-                        complete = True
-                        return created
-        except Corrupt as error:
-            raise CaptureFailed(f"the copy of the worker broke the protocol: {error}") from None
-        finally:
-            if not complete:
-                self.close()
+            captured = _gathered(self._read, Gathering(self._distant))
+        except BaseException:
+            self.close()
+            raise
+        return handed_over(captured, self._begun.pause_ms, self.close)
 
     @property
     def open(self) -> bool:
-        """Whether the capture is under way, in a copy of the worker. Without one it is complete."""
-        return self._file >= 0 and self._begun.pid > 0
+        """Whether the capture is under way."""
+        return self._file >= 0
 
     def stop(self, why: str) -> None:
         """Nobody wants it any more: whoever waits gets CaptureFailed, and the copy ends."""
@@ -95,21 +111,6 @@ class Arriving:
                 os.close(self._copy)
                 self._copy = -1
 
-    def _take(self, payload: bytes) -> Captured | None:
-        match decode_worker(payload):
-            case PartMessage() as part:
-                self._parts.setdefault(part.name, bytearray()).extend(part.data)
-            case ErrorMessage() as error:
-                why = f"{error.error_type}: {error.message}"
-                raise CaptureFailed(why, hint=error.hint or None)
-            case CheckpointCreatedMessage() as created:
-                made = msgspec.structs.replace(created, pause_ms=self._begun.pause_ms)
-                parts = {name: bytes(data) for name, data in self._parts.items()}
-                return Captured(parts, self._memory, made, self.close)
-            case MemoryMessage() as told:
-                self._memory.take(told, self._distant)
-        return None
-
     def _read(self) -> bytes:
         left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
         if not select.select([self._file, self._wake], [], [], left)[0]:
@@ -119,14 +120,26 @@ class Arriving:
         return os.read(self._file, _READ)
 
 
+def _gathered(read: Callable[[], bytes], gathering: Gathering) -> Captured:
+    """A capture of what can be read. Raises CaptureFailed."""
+    decoder = FrameDecoder()
+    try:
+        while data := read():
+            for payload in decoder.feed(data):
+                captured = gathering.take(decode_worker(payload))
+                if captured is not None:
+                    return captured
+    except Corrupt as error:
+        raise CaptureFailed(f"the worker broke the protocol: {error}") from None
+    raise CaptureFailed("the copy of the worker ended before its capture did")
+
+
 def _memory(pid: int) -> Distant | None:
     """The copy's memory, where the kernel lets us read it."""
-    found = Distant(pid)
     try:
-        found.open()
+        return Distant.memory_of(pid)
     except OSError:
         return None
-    return found
 
 
 def _child(pid: int, worker: int) -> int:
@@ -143,3 +156,6 @@ def _child(pid: int, worker: int) -> int:
         os.close(pidfd)
         return -1
     return pidfd
+
+
+Coming = Captured | Left | Arriving  # a capture, wherever it is

@@ -19,8 +19,8 @@ from holdfast.model.report import Item, Report
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
+from holdfast.session.captured import Captured
 from holdfast.session.memory import Memory
-from holdfast.session.work import Captured
 from holdfast.store.parts.trees import Plain
 
 if TYPE_CHECKING:

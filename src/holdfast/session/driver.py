@@ -28,7 +28,7 @@ from holdfast.protocol.session_messages import (
     WorkerMessage,
 )
 from holdfast.session import checks, work
-from holdfast.session.arriving import Arriving
+from holdfast.session.arriving import Arriving, Coming, Left
 from holdfast.session.checkpoints import Stored
 from holdfast.session.execution import Execution
 from holdfast.session.limits import CpuWatch, Limits
@@ -37,7 +37,7 @@ from holdfast.session.memory import can_read
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Prompt, Result
-from holdfast.session.work import WORK_TIMEOUT, Captured, Work
+from holdfast.session.work import WORK_TIMEOUT, Work
 from holdfast.session.workers import Workers
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ class Driver:
         self._requests = 0
         self._early = Early()
         self._work: Work | None = None
-        self.arriving: Arriving | None = None  # the last capture beside the session
+        self.arriving: Arriving | Left | None = None  # the last capture beside the session
         self._abandoned = False  # whether nobody waits any more for what `to_the_end` does
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -313,7 +313,7 @@ class Driver:
         max_checkpoint_bytes: int | None,
         base: int = 0,
         timeout: float | None = WORK_TIMEOUT,
-    ) -> Captured | Arriving:
+    ) -> Coming:
         """The parts of a checkpoint, or what brings them. Raises CaptureFailed."""
         worker = self._asked()
         message = CheckpointMessage(
@@ -334,7 +334,10 @@ class Driver:
             self._told = True
             raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
         if isinstance(made, CapturingMessage):
-            self.arriving = Arriving(worker.take_file(), made, timeout, worker.pid)
+            file = worker.take_file()
+            self.arriving = (
+                Arriving(file, made, timeout, worker.pid) if made.pid else Left(file, made)
+            )
             return self.arriving
         return made
 
@@ -418,7 +421,7 @@ class Driver:
             # Nobody is there to hear of an error, or to take what a copy of the worker sends.
             if not task.cancelled() and task.exception() is None:
                 result = task.result()
-                if isinstance(result, Arriving):
+                if isinstance(result, (Arriving, Left)):
                     result.close()
             raise
         finally:

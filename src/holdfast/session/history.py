@@ -13,10 +13,10 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.session import checkpoints, checks
-from holdfast.session.arriving import Arriving
+from holdfast.session.arriving import Coming
+from holdfast.session.captured import Captured
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored
 from holdfast.session.line import Line
-from holdfast.session.work import Captured
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
 from holdfast.store.parts.layouts import Layouts
@@ -85,7 +85,7 @@ class History:
     # -- making --------------------------------------------------------------------------
 
     def save(
-        self, captured: Captured | Arriving, *, reason: str, stage: str | None, save_to_disk: bool
+        self, captured: Coming, *, reason: str, stage: str | None, save_to_disk: bool
     ) -> SessionCheckpoint:
         """Commit a capture; a small one stays in memory when it was not to go to disk."""
         captured = captured.all()
@@ -123,7 +123,7 @@ class History:
             self.tidy()
         return made
 
-    def save_as(self, other: Subject, captured: Captured | Arriving, reason: str) -> Checkpoint:
+    def save_as(self, other: Subject, captured: Coming, reason: str) -> Checkpoint:
         """Commit a capture as the first checkpoint of another session. Raises Conflict."""
         captured = captured.all()
         try:
@@ -142,9 +142,7 @@ class History:
             captured.release()
         return made.checkpoint
 
-    def save_aside(
-        self, captured: Captured | Arriving, reason: str, stage: str | None
-    ) -> Checkpoint:
+    def save_aside(self, captured: Coming, reason: str, stage: str | None) -> Checkpoint:
         """Commit a capture; neither the head nor this session's line comes to it by itself."""
         self.own()
         captured = captured.all()

@@ -14,7 +14,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
-from holdfast.session.arriving import Arriving
+from holdfast.session.arriving import Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver
@@ -23,7 +23,7 @@ from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Result
 from holdfast.session.saving import Saving
 from holdfast.session.settings import Settings
-from holdfast.session.work import WORK_TIMEOUT, Captured
+from holdfast.session.work import WORK_TIMEOUT
 from holdfast.store import Store
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
@@ -134,7 +134,7 @@ class Keeper:
 
     async def _capture(
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
-    ) -> Captured | Arriving:
+    ) -> Coming:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
         base = await asyncio.to_thread(self._history.base) if save_to_disk else 0
         return await self._driver.capture(reason, stage, save_to_disk, item, most, base, timeout)

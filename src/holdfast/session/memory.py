@@ -1,4 +1,4 @@
-"""Memory that a capture hands over: stretches that came along, or that lie in a copy's memory."""
+"""Memory that a capture hands over: stretches that came along, or that lie elsewhere."""
 
 from __future__ import annotations
 
@@ -27,36 +27,48 @@ def _open(process: int) -> int:
 
 
 class Distant:
-    """The memory of another process, which stands still."""
+    """Bytes that are read where they lie, in a file that is ours to close.
 
-    def __init__(self, process: int) -> None:
-        self._process = process
-        self._fd = -1
+    It is the memory of a copy of the worker, which stands still; or the file that a capture was
+    left in, where all stretches stand one after the other, from some place on.
+    """
 
-    def open(self) -> None:
-        """As long as it is sure whose memory it is. Raises OSError."""
-        if self._fd < 0:
-            self._fd = _open(self._process)
+    def __init__(self, fd: int, at: int | None = None) -> None:
+        self._fd = fd
+        self._at = at
+
+    @classmethod
+    def memory_of(cls, process: int) -> Distant:
+        """While it is sure whose memory it is. Raises OSError."""
+        return cls(_open(process))
 
     def close(self) -> None:
+        """May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
-    def read(self, address: int, length: int) -> bytearray:
+    def place(self, told: MemoryMessage, offset: int, length: int) -> int:
+        """Where a stretch lies. Raises Corrupt."""
+        if told.behind != (self._at is not None):
+            raise Corrupt("the worker points at memory that is not there")
+        if self._at is None:
+            return told.address + offset
+        self._at += length
+        return self._at - length
+
+    def read(self, at: int, length: int) -> bytearray:
         """Bytes of it. Raises CaptureFailed."""
-        data = bytearray(length)
-        view, at = memoryview(data), address
         try:
+            data = bytearray(length)
+            view = memoryview(data)
             while view:
                 done = os.preadv(self._fd, [view], at)
                 if not done:
-                    raise CaptureFailed("the copy of the worker ended before it was read")
+                    raise CaptureFailed("the memory of a capture ended before it was read")
                 view, at = view[done:], at + done
-        except (OSError, OverflowError) as error:
-            raise CaptureFailed(
-                f"the memory of the copy of the worker cannot be read: {error}"
-            ) from None
+        except (OSError, OverflowError, MemoryError) as error:
+            raise CaptureFailed(f"the memory of a capture cannot be read: {error}") from None
         return data
 
 
@@ -75,16 +87,18 @@ class Memory:
         if (told.size, told.skew, told.base) != (self.size, self.skew, self.base):
             raise Corrupt(f"the worker contradicts itself about {told.name!r}")
         data, at = memoryview(told.data), 0
-        if not told.address and sum(length for _, length in told.stretches) != len(data):
+        elsewhere = told.address or told.behind
+        if not elsewhere and sum(length for _, length in told.stretches) != len(data):
             raise Corrupt(f"the worker sent other bytes of {told.name!r} than it says")
         for offset, length in told.stretches:
             if offset < self._end or length <= 0 or offset + length > self.size:
                 raise Corrupt(f"the worker sent stretches of {told.name!r} that do not fit")
             self._end = offset + length
-            if told.address:
+            if elsewhere:
                 if distant is None:
                     raise Corrupt("the worker points at memory that nobody may read")
-                self.stretches.append((offset, length, _pointing(distant, told.address + offset)))
+                where = distant.place(told, offset, length)
+                self.stretches.append((offset, length, _pointing(distant, where)))
             else:
                 self.stretches.append((offset, length, _holding(data[at : at + length])))
                 at += length
@@ -99,8 +113,8 @@ class Memory:
         return b"".join(fetch(0, length) for _, length, fetch in self.stretches)
 
 
-def _pointing(distant: Distant, address: int) -> Fetch:
-    return lambda offset, length: distant.read(address + offset, length)
+def _pointing(distant: Distant, at: int) -> Fetch:
+    return lambda offset, length: distant.read(at + offset, length)
 
 
 def _holding(data: memoryview) -> Fetch:

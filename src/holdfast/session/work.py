@@ -7,51 +7,31 @@ come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, Corrupt, HoldfastError
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
     CapturingMessage,
-    CheckpointCreatedMessage,
     CheckpointMessage,
     CompleteMessage,
     ErrorMessage,
     InspectMessage,
-    MemoryMessage,
     Message,
     PartMessage,
     RestoredMessage,
     RestoreMessage,
     WorkerMessage,
 )
+from holdfast.session.captured import Captured, Gathering
 from holdfast.session.mapped import Mapped
-from holdfast.session.memory import Memories
 from holdfast.session.process import WorkerProcess
 
 _T = TypeVar("_T")
 
 WORK_TIMEOUT = 600.0  # for a capture or a restore in the worker
-
-
-class Captured(NamedTuple):
-    """A capture as the worker sent it."""
-
-    parts: dict[str, bytes]
-    memory: Memories
-    created: CheckpointCreatedMessage
-    release: Callable[[], None] = lambda: None  # when its memory has been read
-
-    def all(self) -> Captured:
-        """It is all there."""
-        return self
-
-    @property
-    def size(self) -> int:
-        """Counted here: what a worker says about itself is not relied upon."""
-        return sum(map(len, self.parts.values())) + self.memory.size
 
 
 class Work:
@@ -112,23 +92,17 @@ async def capture(
     When a copy of the worker makes them, the message that says so.
     """
     worker.send(asked)
-    parts: dict[str, bytearray] = {}
-    memory = Memories()
+    gathering = Gathering()
     while True:
         message = await _reply(worker, asked.request_id, CaptureFailed)
-        if message is None:
-            return None
-        if isinstance(message, CapturingMessage):
+        if message is None or isinstance(message, CapturingMessage):
             return message
-        if isinstance(message, PartMessage):
-            parts.setdefault(message.name, bytearray()).extend(message.data)
-        elif isinstance(message, MemoryMessage):
-            try:
-                memory.take(message)
-            except Corrupt as error:
-                raise CaptureFailed(f"the worker broke the protocol: {error}") from None
-        elif isinstance(message, CheckpointCreatedMessage):
-            return Captured({name: bytes(data) for name, data in parts.items()}, memory, message)
+        try:
+            captured = gathering.take(message)
+        except Corrupt as error:
+            raise CaptureFailed(f"the worker broke the protocol: {error}") from None
+        if captured is not None:
+            return captured
 
 
 async def restore(

@@ -157,7 +157,12 @@ class Worker:
             return
         pause = time.perf_counter() - started
         self._channel.send(
-            CapturingMessage(request_id=message.request_id, pause_ms=pause * 1000, pid=handed.pid),
+            CapturingMessage(
+                request_id=message.request_id,
+                pause_ms=pause * 1000,
+                pid=handed.pid,
+                size=handed.size,
+            ),
             handed.file,
         )
         os.close(handed.file)

@@ -17,7 +17,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
@@ -34,6 +34,7 @@ from holdfast.protocol.session_messages import (
 from holdfast.session import layout
 from holdfast.session.worker import budget
 from holdfast.session.worker.labels import Labels, LabelState
+from holdfast.session.worker.memory.image import Way
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
 
@@ -46,6 +47,7 @@ MUCH = 16 << 20  # bytes: more memory than that is handed over by a copy, not co
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
+_AT_ONCE = 1024  # buffers that the kernel takes in one call
 
 
 class _Learnt(msgspec.Struct, array_like=True):
@@ -62,6 +64,7 @@ class Handed(NamedTuple):
 
     file: int
     pid: int = 0
+    size: int = 0  # of the messages in the file; memory is behind them
 
 
 class Snapshots:
@@ -216,7 +219,7 @@ def _capture(
 
 
 def _send_all(captured: Captured, asked: CheckpointMessage, write: int) -> None:
-    for message in messages(captured, asked.request_id, lies=asked.reads):
+    for message in messages(captured, asked.request_id, "lies" if asked.reads else "along"):
         _send(write, message)
     if asked.reads and captured.needed:
         # The host reads what it needs where it lies, and closes the pipe when it has it.
@@ -226,9 +229,9 @@ def _send_all(captured: Captured, asked: CheckpointMessage, write: int) -> None:
 
 
 def messages(
-    captured: Captured, request_id: int, lies: bool = False, started: float | None = None
+    captured: Captured, request_id: int, way: Way = "along", started: float | None = None
 ) -> Iterator[Message]:
-    """A capture as it travels to the host. `lies`: memory is only pointed at.
+    """A capture as it travels to the host.
 
     `started` is when the session began to wait, if it waits until all has been sent.
     """
@@ -236,7 +239,7 @@ def messages(
         for piece, last in pieces(data):
             yield PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)
     for name, image in captured.memory.items():
-        yield from image.messages(request_id, name, lies)
+        yield from image.messages(request_id, name, way)
     yield CheckpointCreatedMessage(
         request_id=request_id,
         size_bytes=captured.size,
@@ -248,15 +251,28 @@ def messages(
 
 def written(captured: Captured, request_id: int) -> Handed:
     """A capture as a file in memory: the session does not wait until the host has read it."""
+    frames = [frame(message) for message in messages(captured, request_id, "behind")]
+    stretches = [part for image in captured.memory.values() for part in image.stretches()]
     file = os.memfd_create("holdfast-capture", os.MFD_CLOEXEC)
     try:
-        for message in messages(captured, request_id):
-            _send(file, message)
-        os.lseek(file, 0, os.SEEK_SET)  # the host's copy of it has the same position
+        # The only time that memory is copied while the session waits.
+        write_gathered(file, [b"".join(frames), *stretches])
     except BaseException:
         os.close(file)
         raise
-    return Handed(file)
+    return Handed(file, size=sum(map(len, frames)))
+
+
+def write_gathered(file: int, buffers: Sequence[bytes | memoryview]) -> None:
+    """Write buffers one after the other, many at once."""
+    for first in range(0, len(buffers), _AT_ONCE):
+        some = [memoryview(buffer) for buffer in buffers[first : first + _AT_ONCE]]
+        done, at = os.writev(file, some), 0
+        for buffer in some:
+            at += buffer.nbytes
+            rest = buffer[max(0, buffer.nbytes - (at - done)) :] if at > done else b""
+            while rest:  # hardly ever
+                rest = rest[os.write(file, rest) :]
 
 
 def _send(write: int, message: Message) -> None:

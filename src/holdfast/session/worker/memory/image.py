@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from holdfast.protocol.frames import PIECE
 from holdfast.protocol.session_messages import MemoryMessage
 from holdfast.session.worker.memory.pagemap import Runs
 
 _RUNS = 4096  # in one message
+
+# How its bytes come to the host: in the messages, behind all messages in the same file, or read by
+# the host where they lie.
+Way = Literal["along", "behind", "lies"]
 
 
 class Image(NamedTuple):
@@ -25,18 +29,23 @@ class Image(NamedTuple):
     def needed(self) -> int:
         return sum(end - start for start, end in self.runs)
 
-    def messages(self, request_id: int, name: str, lies: bool) -> Iterator[MemoryMessage]:
-        """The bytes, in pieces; or only where they lie, for a host that reads them there."""
+    def stretches(self) -> Iterator[memoryview]:
+        """The bytes that the host needs, in order."""
+        return (self.view[start:end] for start, end in self.runs)
+
+    def messages(self, request_id: int, name: str, way: Way) -> Iterator[MemoryMessage]:
+        """The bytes, in pieces; or only where they are."""
         about = {
             "request_id": request_id, "name": name, "size": self.view.nbytes, "skew": self.skew,
             "base": self.base,
         }  # fmt: skip
-        if lies or not self.runs:
+        if way != "along" or not self.runs:
+            where = {"behind": True} if way == "behind" else {"address": self.address}
             for first in range(0, max(1, len(self.runs)), _RUNS):
                 some = tuple(
                     (start, end - start) for start, end in self.runs[first : first + _RUNS]
                 )
-                yield MemoryMessage(**about, address=self.address, stretches=some)  # type: ignore[arg-type]
+                yield MemoryMessage(**about, **where, stretches=some)  # type: ignore[arg-type]
             return
         for stretches in _pieces(self.runs):
             data = b"".join(self.view[start : start + length] for start, length in stretches)

@@ -1,0 +1,67 @@
+"""Captures as a worker hands them over: their messages, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.errors import CaptureFailed
+from holdfast.protocol.session_messages import (
+    CheckpointCreatedMessage,
+    ErrorMessage,
+    MemoryMessage,
+    PartMessage,
+    WorkerMessage,
+)
+from holdfast.session.memory import Distant, Memories
+
+
+class Captured(NamedTuple):
+    """A capture as the worker sent it."""
+
+    parts: dict[str, bytes]
+    memory: Memories
+    created: CheckpointCreatedMessage
+    release: Callable[[], None] = lambda: None  # when its memory has been read
+
+    def all(self) -> Captured:
+        """It is all there."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """Counted here: what a worker says about itself is not relied upon."""
+        return sum(map(len, self.parts.values())) + self.memory.size
+
+
+class Gathering:
+    """Takes the messages of a capture as they come."""
+
+    def __init__(self, distant: Distant | None = None) -> None:
+        """`distant` is where memory lies that is only pointed at."""
+        self._distant = distant
+        self._parts: dict[str, bytearray] = {}
+        self._memory = Memories()
+
+    def take(self, message: WorkerMessage) -> Captured | None:
+        """The capture, when this was its last message. Raises CaptureFailed and Corrupt."""
+        match message:
+            case PartMessage():
+                self._parts.setdefault(message.name, bytearray()).extend(message.data)
+            case MemoryMessage():
+                self._memory.take(message, self._distant)
+            case ErrorMessage():
+                why = f"{message.error_type}: {message.message}"
+                raise CaptureFailed(why, hint=message.hint or None)
+            case CheckpointCreatedMessage():
+                parts = {name: bytes(data) for name, data in self._parts.items()}
+                return Captured(parts, self._memory, message)
+        return None
+
+
+def handed_over(captured: Captured, pause_ms: float, release: Callable[[], None]) -> Captured:
+    """A capture that the session did not wait for, with the time that it did wait."""
+    created = msgspec.structs.replace(captured.created, pause_ms=pause_ms)
+    return captured._replace(created=created, release=release)
