@@ -71,3 +71,11 @@ with open_store({str(place)!r}) as store:
         [sys.executable, "-c", again], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1), st.integers(0, 2000))
+def test_many_values_are_ticked_off(few: list[int], spread: int) -> None:
+    values = np.array([*few * 1100, spread], dtype=np.int32).reshape(-1, 1)
+    found = distinct(values)
+    assert found.tolist() == sorted({*few, spread})
+    assert found.dtype == values.dtype

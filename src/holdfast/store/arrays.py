@@ -26,9 +26,18 @@ else:
     np = _Numpy("numpy")
 
 
+_MANY = 1000
+
+
 def distinct(values: NDArray[Number]) -> NDArray[Number]:
     """The values that occur, sorted. `numpy.unique` does the same, and loads a package of its own
     for it, which takes longer than most of what is asked here."""
+    if values.size > _MANY:
+        low, high = int(values.min()), int(values.max())
+        if high - low < values.size:  # then they are ticked off more quickly than sorted
+            there = np.zeros(high - low + 1, dtype=bool)
+            there[values.reshape(-1) - low] = True
+            return (np.flatnonzero(there) + low).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

@@ -58,6 +58,9 @@ def test_every_place_is_found(packs: dict[bytes, list[int]]) -> None:
     index.add_packs(list(packs))  # again: no difference
     wanted = list(range(70))
     many = index.find_many([chunk(n) for n in wanted])
+    some = [chunk(n) for n in wanted[::3]]
+    assert [*map(sorted, index.find_again(some))] == [*map(sorted, many[::3])]
+    assert index.find_again([chunk(n) for n in wanted]) == many  # some of which were asked for
     for n in wanted:
         expected = {place(name, n) for name, numbers in packs.items() if n in numbers}
         assert set(index.find(chunk(n))) == expected

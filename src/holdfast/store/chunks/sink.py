@@ -131,10 +131,11 @@ class Sink:
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
         unknown = [c for c in chunks if c not in self._fresh and c not in self._referred]
-        found = self._index.find_many(unknown)
+        found = self._index.find_again(unknown)
         given_up = self._given_up(place for places in found for place in places)
         for chunk, places in zip(unknown, found, strict=True):
             place = next((one for one in places if one.volume not in given_up), None)
+            place = place or self._existing(chunk, False)
             if place is not None:
                 self._referred[chunk] = place
             else:

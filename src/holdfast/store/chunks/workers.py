@@ -28,16 +28,17 @@ def compute() -> Executor:
 
 
 def in_order(
-    task: Callable[[Item], Result], items: Iterable[Item], ahead: int
+    task: Callable[[Item], Result], items: Iterable[Item], ahead: int, few: int = 1
 ) -> Generator[Result]:
     """What `task` makes of each item, in order, by several threads that are at most `ahead` of who
-    takes it. However it ends, nothing is left running."""
+    takes it; by this thread when there are only a `few`. However it ends, nothing is left running.
+    """
     items = iter(items)
     running: deque[Future[Result]] = deque()
     try:
-        first = [*islice(items, 2)]
-        if len(first) < 2:
-            # Waking a thread up takes longer than most small things that stand alone.
+        first = [*islice(items, few + 1)]
+        if len(first) <= few:
+            # Waking a thread up takes longer than most small things.
             yield from map(task, first)
             return
         for item in chain(first, items):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Fetch = Callable[[int, int], Buffer]
 Stretch = tuple[int, int, Fetch]
 
+_FEW = 4  # blocks that are not worth waking other threads up
+
 
 class PatchWriter(PageWriter):
     """Writes a part that is mostly its base."""
@@ -36,7 +38,8 @@ class PatchWriter(PageWriter):
         count = self._like.block_count
         self._tables = [table.resized(len(table)) for table in self._like.tables()]
         touched = _by_block(stretches, self._like.part.skew, self._like.total)
-        with closing(workers.in_order(self._patched, touched, 8 * workers.count())) as patched:
+        ahead = 8 * workers.count()
+        with closing(workers.in_order(self._patched, touched, ahead, _FEW)) as patched:
             for block, item in patched:
                 self._enter(self._tables[block // LEAF_BLOCKS], block % LEAF_BLOCKS, item)
         return self._finished(count)
