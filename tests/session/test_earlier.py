@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.earlier import Earlier
+from holdfast.session.worker.groups import SIZE
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.plain import fixed
@@ -25,7 +30,7 @@ from holdfast.session.worker.plain import fixed
 class Pair:
     """A namespace that is captured twice each time: with what is known, and anew."""
 
-    namespace: dict[str, object] = field(default_factory=dict)
+    namespace: dict[str, Any] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
     labels: Labels = field(default_factory=Labels)  # an object's is the same in both
 
@@ -60,7 +65,14 @@ values = st.recursive(
     | st.text(max_size=4)
     | st.binary(max_size=4)
     | st.sampled_from(["password123", "sk-" + "a" * 30, "x" * 40_000, LARGE, LARGE[:10]]),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.tuples(inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.tuples(inner)
+        | st.dictionaries(st.sampled_from(["x", "y", "token"]), inner, max_size=2)
+        | st.just({1}).map(set)
+        | st.just(2j)
+    ),
     max_leaves=5,
 )
 names = st.sampled_from(["a", "b", "c", "password", "api_key", "__name__", "ö", "long_name"])
@@ -73,7 +85,9 @@ def test_a_capture_that_knows_earlier_ones_is_one_that_does_not(data: st.DataObj
     for _ in range(data.draw(st.integers(2, 5))):
         for _ in range(data.draw(st.integers(0, 4))):
             name = data.draw(names)
-            kind = data.draw(st.sampled_from(["bind", "alias", "delete", "append"]))
+            kind = data.draw(
+                st.sampled_from(["bind", "alias", "delete", "append", "share", "hold", "deep"])
+            )
             value = pair.namespace.get(name)
             if kind == "bind":
                 pair.namespace[name] = data.draw(values)
@@ -81,6 +95,14 @@ def test_a_capture_that_knows_earlier_ones_is_one_that_does_not(data: st.DataObj
                 pair.namespace[name] = pair.namespace[data.draw(st.sampled_from([*pair.namespace]))]
             elif kind == "delete":
                 pair.namespace.pop(name, None)
+            elif kind == "share" and isinstance(value, list):
+                value.append(pair.namespace[data.draw(st.sampled_from([*pair.namespace]))])
+            elif kind == "hold" and pair.namespace:
+                held = pair.namespace[data.draw(st.sampled_from([*pair.namespace]))]
+                pair.namespace[name] = SimpleNamespace(held=held)
+            elif kind == "deep" and isinstance(value, (list, tuple)):
+                for inner in [each for each in value if isinstance(each, (list, dict))][:1]:
+                    inner.append(1) if isinstance(inner, list) else inner.update(z=[2])
             elif isinstance(value, list):
                 value.append(data.draw(values))
         pair.check()
@@ -155,6 +177,73 @@ def test_a_secret_is_no_less_one_the_second_time() -> None:
         data = pickle.dumps(pair.check().parts)
         assert b"hunter2" not in data
         assert b"sk-aaa" not in data
+
+
+def test_lists_and_dicts_that_are_as_they_were_are_not_looked_at() -> None:
+    pair = Pair({f"v{i}": {"a": [i]} for i in range(100)} | {"w": [], "t": ([1],)})
+    pair.check()
+    before = dict(pair.earlier._settled)
+    assert len(before) == 102
+    pair.check()
+    assert all(pair.earlier._settled[name] is each for name, each in before.items())
+    pair.namespace["v50"]["a"].append(1)
+    pair.check()
+    again = [name for name, each in before.items() if pair.earlier._settled[name] is not each]
+    assert "v50" in again
+    assert len(again) <= SIZE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda names: names["a"].append(names["b"]),
+        lambda names: names["a"][1].update(k=1),
+        lambda names: names["a"].reverse(),
+        lambda names: names.update(a=[*names["a"]]),
+        lambda names: names["a"].__setitem__(1, dict(names["a"][1])),
+        lambda names: names.update(other=SimpleNamespace(x=names["a"][1])),
+        lambda names: names.update(other=[names["b"]]),
+        lambda names: names["a"].append({1}),
+        lambda names: names["a"].append(LARGE),
+        lambda names: names["a"].append(names["a"]),
+        lambda names: names.update(other=lambda: names["a"]),
+        lambda names: names["a"].__setitem__(0, True),  # equal to what was there
+        lambda names: names["a"].append("sk-" + "a" * 30),
+    ],
+)
+def test_what_changed_is_noticed(change: Callable[[dict[str, Any]], None]) -> None:
+    pair = Pair({"a": [1, {"k": "v"}, (2, [3])], "b": {"x": [1.5]}, "c": [4]})
+    pair.check()
+    change(pair.namespace)
+    pair.check()
+    pair.check()
+
+
+def test_no_code_of_the_user_runs_when_it_is_compared() -> None:
+    pair = Pair({"a": [1], "b": [2]})
+    pair.check()
+    ran: list[str] = []
+
+    class Loud:
+        def __reduce_ex__(self, protocol: int) -> tuple[type, tuple[()]]:
+            ran.append("reduce")
+            return list, ()
+
+    loud = Loud()
+    pair.namespace["a"] = value = [loud]
+    assert not any(group.same(pair.namespace) for group in pair.earlier._groups)
+    pair.namespace["a"], value[:] = pair.earlier._settled["a"].value, []
+    pair.namespace["a"].append(loud)
+    assert not any(group.same(pair.namespace) for group in pair.earlier._groups)
+    assert not ran
+
+
+def test_a_set_is_not_kept_alive() -> None:
+    pair = Pair({"a": {1, 2}, "b": [{3}]})
+    pair.check()
+    gone = [weakref.ref(pair.namespace["a"]), weakref.ref(pair.namespace["b"][0])]
+    pair.namespace.clear()
+    assert [each() for each in gone] == [None, None]
 
 
 def test_a_limit_counts_for_what_is_known() -> None:

@@ -104,7 +104,9 @@ class Capture:
         budget.check_ahead(self._all, most, limit)
         self._most = most
         self._earlier = earlier or Earlier()
-        self._settled = self._earlier.settle(self._all, limit)
+        self._named = {id(namespace): layout.GLOBALS, id(builtins.__dict__): layout.BUILTINS}
+        self._settled = self._earlier.settle(self._all, limit, self._named)
+        self._owners = self._earlier.owners
         settled = self._settled.keys()
         self._names = {name: value for name, value in self._all.items() if name not in settled}
         self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
@@ -130,7 +132,6 @@ class Capture:
         self._large: dict[int, str] = {}  # large containers by id, and their labels
         self._containers: dict[str, object] = {}  # the same, by label
         self._holding: set[str] = set()  # members that have one inside, or globals
-        self._named = {id(namespace): layout.GLOBALS, id(builtins.__dict__): layout.BUILTINS}
         self._failed: dict[str, str] = {}  # labels of those that cannot be kept, and why
         self._records: list[Record] = []
         self._items = Items()
@@ -181,7 +182,8 @@ class Capture:
         self._imports()
         simple, others = self._told_apart(self._units())
         others += self._segments(others)
-        taken = self._whole(self._proven(self._checked(simple, others)))
+        taken = self._checked(simple, others)
+        taken = self._whole(self._proven(taken + self._touched(taken)))
         pool = Pool(self._around, self._named | self._large, self._attempt)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)
@@ -279,6 +281,20 @@ class Capture:
         for unit in others:
             self._take(unit, taken)
         return taken
+
+    def _touched(self, taken: list[Taken]) -> list[Taken]:
+        """What was settled, but shares a list or a dict with something that was not."""
+        shared = {i for each in taken for i in self._owners.keys() & each.ids}
+        if not shared:
+            return []
+        names = {self._owners[identity] for identity in shared}
+        found = {name: each.value for name, each in self._settled.items() if name in names}
+        self._settled = {n: each for n, each in self._settled.items() if n not in names}
+        self._names |= found
+        return [
+            units.plain(Unit(NAME, name, value), containers(value) or {})
+            for name, value in found.items()
+        ]
 
     def _take(self, unit: Unit, taken: list[Taken]) -> None:
         hidden = (

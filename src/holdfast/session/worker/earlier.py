@@ -1,27 +1,31 @@
 """What earlier captures made of values, where it is certain that they would make the same now.
 
-Two kinds of values let one be certain. What cannot change (numbers, texts, tuples of them) is the
-same as long as its name is bound to the very same object. And the record of a large array says
-only where its memory is kept and how it is laid out, so equal layouts make equal records. All
-else is looked at again.
+Three kinds of values let one be certain. What cannot change (numbers, texts, tuples of them) is the
+same as long as its name is bound to the very same object. Small lists and dicts of such data are
+compared, many at once (`groups`). And the record of a large array says only where its memory is
+kept and how it is laid out, so equal layouts make equal records. All else is looked at again.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import NAME, Record
+from holdfast.session.worker.groups import SIZE, Group
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
-from holdfast.session.worker.plain import fixed
+from holdfast.session.worker.plain import containers, fixed
 from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
 
 MOST = 1000  # layouts of arrays that are remembered
+
+_KEPT = (list, dict, tuple)  # exactly these types, as just seen
 
 
 class Settled(NamedTuple):
@@ -30,6 +34,7 @@ class Settled(NamedTuple):
     value: object
     record: bytes
     item: ItemReport
+    inside: tuple[int, ...] = ()  # ids of the lists and dicts in it, which others may share
 
 
 class Earlier:
@@ -37,22 +42,32 @@ class Earlier:
 
     def __init__(self) -> None:
         self._settled: dict[str, Settled] = {}
+        self._groups: list[Group] = []
+        self.owners: dict[int, str] = {}  # of lists and dicts by id: the settled variables
         self.arrays: dict[tuple[object, ...], bytes] = {}  # pickles by layout
 
-    def settle(self, names: Mapping[str, object], limit: int | None) -> dict[str, Settled]:
-        """The variables whose values cannot change, in their order; and nothing else."""
+    def settle(
+        self, names: Mapping[str, object], limit: int | None, named: Container[int] = ()
+    ) -> dict[str, Settled]:
+        """The variables that need no second look, in their order; and nothing else.
+
+        No two of them share a list or a dict; what else shares one with them is for the capture to
+        find. Objects whose ids are `named` have records of their own.
+        """
         before, now = self._settled, dict[str, Settled]()
+        groups = [group for group in self._groups if group.same(names)]
+        same = {name for group in groups for name in group.names}
         for name, value in list(names.items()):
             known = before.get(name)
-            if known is None or known.value is not value:
-                if not fixed(value):
-                    continue
-                known = _settled(name, value)
+            if known is None or known.value is not value or (known.inside and name not in same):
+                known = _settled(name, value, named)
                 if known is None:
                     continue
             if limit is None or known.item.size_bytes <= limit:
                 now[name] = known
+        self.owners = _parted(now)
         self._settled = now
+        self._groups = _grouped(groups, now)
         return now
 
     def pickled(self, key: tuple[object, ...], data: bytes) -> None:
@@ -62,9 +77,49 @@ class Earlier:
         self.arrays[key] = data
 
 
-def _settled(name: Any, value: object) -> Settled | None:
+def _parted(settled: dict[str, Settled]) -> dict[int, str]:
+    """Whose each list and dict is; variables that share one are settled no longer."""
+    owners: dict[int, str] = {}
+    sharing: set[str] = set()
+    for name, each in settled.items():
+        for identity in each.inside:
+            owner = owners.setdefault(identity, name)
+            if owner != name:
+                sharing |= {owner, name}
+    for name in sharing:
+        del settled[name]
+    return {i: name for i, name in owners.items() if name not in sharing} if sharing else owners
+
+
+def _grouped(groups: list[Group], settled: Mapping[str, Settled]) -> list[Group]:
+    """The groups of which all are settled still, and new ones of all that are in none."""
+    kept = [group for group in groups if all(name in settled for name in group.names)]
+    done = {name for group in kept for name in group.names}
+    left = iter([
+        (name, each.value)
+        for name, each in settled.items()
+        if each.inside and name not in done
+    ])  # fmt: skip
+    while some := dict(islice(left, SIZE)):
+        if (group := Group.of(some)) is not None:
+            kept.append(group)
+    return kept
+
+
+def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
     """None for what the capture has to look at more closely."""
+    inside: tuple[int, ...] = ()
+    if not fixed(value):
+        found = containers(value)
+        # Sets can be referred to weakly: somebody would notice that they are kept alive.
+        if not found or any(type(each) not in _KEPT for each in found.values()):
+            return None
+        inside = tuple(i for i, each in found.items() if type(each) is not tuple)
+        if any(i in named for i in inside):
+            return None
     if type(name) is not str or not name.isascii() or name in OWN or secret(name, value):
+        return None
+    if name == "__annotations__":
         return None
     data = pickle.dumps((value,), 5)
     if len(data) >= layout.SMALL // 2 or suspect(data):
@@ -74,4 +129,4 @@ def _settled(name: Any, value: object) -> Settled | None:
         name=name, outcome="exact", tier="cloudpickle", size_bytes=len(data),
         type_name=type_name(value), summary=clean(measure(value)),
     )  # fmt: skip
-    return Settled(value, layout.encode_record(record), item)
+    return Settled(value, layout.encode_record(record), item, inside)
