@@ -22,6 +22,7 @@ class Work:
     whole: int = 4096  # bytes in all
     changed: int = 4096  # bytes that a step changes, and of the pages that they are in
     dirty: int = 4096
+    ours_only: bool = False  # peers write and read all of it each time, which is known from W2
 
 
 def ordinary() -> Work:
@@ -75,6 +76,19 @@ def arrays(scattered: bool) -> Work:
     )  # fmt: skip
 
 
+def large() -> Work:
+    make = "\n".join(f"a{i} = np.arange({i} << 40, ({i} << 40) + (32 << 20))" for i in range(16))
+    steps = tuple(f"a{i}[:62500] += 1" for i in range(3))
+    check = (
+        "all(bool((a[1:] - a[:-1] == 1)[62500:].all()) for a in (a0, a9, a15))"
+        " and int(a2[0]) == (2 << 40) + 1 and int(a3[0]) == 3 << 40"
+    )
+    return Work(
+        "4GB", "16 arrays of 256 MiB, 0.5 MB changed", ("import numpy as np", make), steps, check,
+        "int(a7[12_345_678])", "numpy", 4 << 30, 500_000, 500_000, ours_only=True,
+    )  # fmt: skip
+
+
 def frames() -> Work:
     make = (
         "def make(k, n=600_000):\n"
@@ -115,5 +129,5 @@ def objects() -> Work:
 
 
 def all_work() -> dict[str, Work]:
-    found = (ordinary(), arrays(False), arrays(True), frames(), objects())
+    found = (ordinary(), arrays(False), arrays(True), large(), frames(), objects())
     return {work.name: work for work in found}

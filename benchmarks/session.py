@@ -40,6 +40,7 @@ GOALS: dict[str, tuple[float, float | None, float, float]] = {
     "W1": (5, 5, 1, 50),
     "W2": (5, 2, 1, 100),
     "W2s": (100, None, 2, 100),
+    "4GB": (float("inf"), None, 1, 200),
     "W3": (50, None, 6, 1000),
     "W4": (float("inf"), 10, 0.1, 600),
 }
@@ -264,7 +265,7 @@ def main() -> None:
             for name in chosen:
                 if name == AWKWARD:
                     continue
-                for tool in tools:
+                for tool in tools if not all_work()[name].ours_only else ["holdfast"]:
                     print(f"round {number + 1}: {name}, {tool}", file=sys.stderr)
                     rounds.setdefault(name, {}).setdefault(tool, []).append(
                         row(tool, name, scratch)

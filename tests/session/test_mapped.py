@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import sync
 from holdfast.model.errors import Corrupt, HoldfastError
+from holdfast.session import checkpoints
+from holdfast.session.layout import Environment, Import, Sources
 from holdfast.store import Store, open_store
 from holdfast.store.slots import new_key_file
 
@@ -145,3 +148,20 @@ def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:
         with sync.Session.resume("counted", store=place) as session:
             assert session.execute("float(c.data[200_000])", check=True).value == expected
             session.checkpoint()
+
+
+def test_libraries_are_imported_ahead_as_far_as_they_are_known() -> None:
+    modules = ("math", "numpy.linalg", "of_somebody", "pandas")
+    imports = tuple(Import(module=each, names=(), statement=f"import {each}") for each in modules)
+    told: list[tuple[str, ...]] = []
+
+    def plain(part: msgspec.Struct) -> object:
+        return msgspec.json.decode(msgspec.json.encode(part))
+
+    with open_store("memory://") as store:
+        with store.draft("session/x", reason="test") as draft:
+            draft.put("sources", plain(Sources(imports=imports)), split="structure")
+            draft.put("environment", plain(Environment()), split="structure")
+            made = draft.commit()
+        checkpoints.read(store, made, tell=told.append)
+    assert told == [("math", "numpy.linalg")]

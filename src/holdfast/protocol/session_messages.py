@@ -230,6 +230,12 @@ class InterruptMessage(Message, frozen=True, kw_only=True):
     """A client wants the running cell to end."""
 
 
+class ImportMessage(Message, frozen=True, kw_only=True):
+    """Libraries that what comes next will need; it is not answered."""
+
+    modules: tuple[str, ...] = ()
+
+
 class ShutdownMessage(Message, frozen=True, kw_only=True):
     """End the worker."""
 
@@ -275,6 +281,7 @@ HostMessage = (
     | RestoreMessage
     | CompleteMessage
     | InspectMessage
+    | ImportMessage
     | ShutdownMessage
 )
 WorkerMessage = (

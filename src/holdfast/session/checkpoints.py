@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,10 +33,15 @@ if TYPE_CHECKING:
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
-    "environment": layout.Environment,
     "sources": layout.Sources,
+    "environment": layout.Environment,
     "report": layout.ReportPart,
 }
+# Libraries whose import does nothing but take its time.
+_LIBRARIES = {
+    *sys.stdlib_module_names, "matplotlib", "numpy", "pandas", "polars", "pyarrow", "scipy",
+    "sklearn", "torch",
+}  # fmt: skip
 _RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
 _MEMORY = re.compile(r"buffers/[a-z0-9]{1,40}")
 
@@ -225,23 +232,38 @@ def check_free(store: Store, subject: Subject, hint: str) -> None:
         raise Conflict(f"{subject} exists already", hint=hint)
 
 
-def read(store: Store, reference: Checkpoint | str, trust: bool = False) -> Stored:
-    """A checkpoint as a worker takes it. All of it is verified, memory while it is in use."""
+def read(
+    store: Store,
+    reference: Checkpoint | str,
+    trust: bool = False,
+    tell: Callable[[tuple[str, ...]], object] = lambda modules: None,
+) -> Stored:
+    """A checkpoint as a worker takes it. All of it is verified, memory while it is in use.
+
+    `tell` is told early which libraries it needs.
+    """
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
-    memory = store.lay_out(reference, trust=trust)
-    for part in manifest.parts:
-        kind = _STRUCTURES.get(part.name)
-        if part.name in memory:
-            continue
-        if kind is None:
-            parts[part.name] = store.read(reference, part.name, trust=trust)
-            continue
-        value = store.value(reference, part.name, trust=trust)
+    names = {part.name for part in manifest.parts}
+    for name in [name for name in _STRUCTURES if name in names]:
+        value = store.value(reference, name, trust=trust)
         try:
-            parts[part.name] = layout.encode(msgspec.convert(value, type=kind))
+            found = msgspec.convert(value, type=_STRUCTURES[name])
         except msgspec.ValidationError as error:
-            raise Corrupt(f"{part.name} is not a session's: {error}") from None
+            raise Corrupt(f"{name} is not a session's: {error}") from None
+        if isinstance(found, layout.Sources):
+            tell(_first_needed(found))
+        parts[name] = layout.encode(found)
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
+    memory = store.lay_out(reference, trust=trust)
+    for name in names - parts.keys() - memory.keys():
+        parts[name] = store.read(reference, name, trust=trust)
     return Stored(parts, memory)
+
+
+def _first_needed(sources: layout.Sources) -> tuple[str, ...]:
+    """The libraries that a restore imports first, up to one that is not well known: its code might
+    do anything, and comes when all that was before it is there."""
+    modules = (entry.module for entry in sources.imports)
+    return tuple(takewhile(lambda module: module.partition(".")[0] in _LIBRARIES, modules))

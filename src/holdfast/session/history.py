@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
@@ -237,9 +238,16 @@ class History:
             )
         return store, found
 
-    def read(self, store: Store, target: Checkpoint, trust: bool) -> Stored:
-        """A checkpoint's parts and memory. Raises Denied or Corrupt."""
-        return checkpoints.read(store, target, trust)
+    def read(
+        self,
+        store: Store,
+        target: Checkpoint,
+        trust: bool,
+        tell: Callable[[tuple[str, ...]], object] = lambda modules: None,
+    ) -> Stored:
+        """A checkpoint's parts and memory; early on, `tell` is told what it imports first. Raises
+        Denied or Corrupt."""
+        return checkpoints.read(store, target, trust, tell)
 
     def restored(self, store: Store, target: Checkpoint, stored: Stored, request: int) -> None:
         """The worker has it; what it maps is to be verified."""

@@ -14,6 +14,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
+from holdfast.protocol.session_messages import ImportMessage
 from holdfast.session.arriving import Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
@@ -239,10 +240,17 @@ class Keeper:
     ) -> Report:
         """Into the worker, or into a new one where it died."""
         driver = self._driver
-        # A new worker takes as long to start as the checkpoint takes to be read.
-        launched = None if driver.alive else asyncio.create_task(self._launch())
+        loop = asyncio.get_running_loop()
+        needed: asyncio.Future[tuple[str, ...]] = loop.create_future()
+        # A new worker takes as long to start, and to import what it needs, as the checkpoint takes
+        # to be read.
+        launched = None if driver.alive else asyncio.create_task(self._launch(needed))
+
+        def tell(modules: tuple[str, ...]) -> None:
+            loop.call_soon_threadsafe(_settle, needed, modules)
+
         try:
-            stored = await asyncio.to_thread(self._history.read, store, target, trust)
+            stored = await asyncio.to_thread(self._history.read, store, target, trust, tell)
         except BaseException:
             if launched is not None:
                 await self._give_up(launched)
@@ -252,7 +260,7 @@ class Keeper:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
-            await driver.start(await (launched or self._launch()))
+            await driver.start(await (launched or self._launch(needed)))
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
             from holdfast.session.errors import WorkerDied
@@ -268,11 +276,18 @@ class Keeper:
         self.report = report_of(restored.items)
         return self.report
 
-    async def _launch(self) -> WorkerProcess:
-        """A worker for the subject, which is ours then."""
+    async def _launch(self, needed: asyncio.Future[tuple[str, ...]]) -> WorkerProcess:
+        """A worker for the subject, which is ours then; it imports what is needed."""
         self._driver.check_open()
         await self.own()
-        return await self._driver.launch()
+        worker = await self._driver.launch()
+        try:
+            worker.send(ImportMessage(modules=await needed))
+        except BaseException:  # nobody takes it
+            worker.kill()
+            await worker.ended()
+            raise
+        return worker
 
     async def _give_up(self, launched: asyncio.Task[WorkerProcess]) -> None:
         """There is nothing to put into the worker after all."""
@@ -296,3 +311,8 @@ class Keeper:
 
         for future in stored.memory.verify():
             future.add_done_callback(tell)
+
+
+def _settle(future: asyncio.Future[tuple[str, ...]], modules: tuple[str, ...]) -> None:
+    if not future.done():  # else nobody waits any more
+        future.set_result(modules)

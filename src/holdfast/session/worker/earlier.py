@@ -19,7 +19,7 @@ from holdfast.session.layout import NAME, Record
 from holdfast.session.worker.groups import SIZE, Group
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
-from holdfast.session.worker.plain import containers, fixed
+from holdfast.session.worker.plain import PLAIN, containers, fixed
 from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
 
@@ -59,6 +59,8 @@ class Earlier:
         same = {name for group in groups for name in group.names}
         for name, value in list(names.items()):
             known = before.get(name)
+            if id(type(value)) not in PLAIN:
+                continue
             if known is None or known.value is not value or (known.inside and name not in same):
                 known = _settled(name, value, named)
                 if known is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import platform
 import signal
@@ -20,6 +21,7 @@ from holdfast.protocol.session_messages import (
     CompletedMessage,
     CompleteMessage,
     ExecuteMessage,
+    ImportMessage,
     InspectedMessage,
     InspectMessage,
     Message,
@@ -82,6 +84,8 @@ class Worker:
                     self._restore(message)
                 case CompleteMessage() | InspectMessage():
                     self._look(message)
+                case ImportMessage():
+                    _import(message.modules)
                 case None | ShutdownMessage():
                     return
                 case _:
@@ -220,6 +224,17 @@ class Worker:
         """A child that the user's code forked ends where that code does."""
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    """Load what a restore, which is on its way, will need."""
+    from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
+
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
+            return
 
 
 def end_with(parent: int) -> bool:

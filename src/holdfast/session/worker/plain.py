@@ -9,6 +9,7 @@ _ATOMS = frozenset(map(id, (int, float, complex, bool, type(None), str, bytes)))
 _FEW = 50  # items of a tuple that are worth a look
 _SHORT = 16 << 10  # characters or bytes of a text that is small
 _CONTAINERS = frozenset(map(id, (list, dict, tuple, set, frozenset)))
+PLAIN = _ATOMS | _CONTAINERS  # ids of the types that plain data can be of
 
 
 def containers(value: object) -> dict[int, object] | None:
