@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.session.worker.cells import CellLog
+from holdfast.session.worker.codes import CodeIndex
+from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory.image import known_as
 from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
 from holdfast.session.worker.memory.tracker import Tracker, joined
+from holdfast.session.worker.surroundings import Surroundings
 
 SIZE = 64 * PAGE
 
@@ -191,3 +196,17 @@ def test_this_machine_can_tell() -> None:
         Pagemap().close()
     except OSError as error:  # a kernel before 6.7: increments are compared by the store
         pytest.fail(f"no dirty pages on this machine: {error}")
+
+
+def test_an_array_that_takes_over_the_place_of_something_else_is_sent_whole() -> None:
+    """Both have the same address, size and label, but do not lie on their pages in the same way."""
+    data = np.arange(400_000)
+    place = (data.ctypes.data, data.nbytes)
+    tracker, namespace = Tracker(), {}
+    around = Surroundings(namespace, CodeIndex(CellLog()), {}, {}, Labels(), tracker=tracker)
+    for number, owner, base in ((1, memoryview(data).cast("B"), 0), (2, data, 0), (3, data, 2)):
+        tracker.begin(number, number - 1)
+        label = around.buffer(*place, owner)
+        image = around.image(label)
+        assert image.base == base
+        tracker.captured(number, [(*place, known_as(label, image.skew))])

@@ -27,7 +27,7 @@ from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
@@ -69,9 +69,13 @@ class Captured(NamedTuple):
         return sum(map(len, self.parts.values())) + self.needed
 
     def places(self) -> list[tuple[int, int, str]]:
-        """Address, size and label of its memory."""
+        """Its memory: address, size, and what the tracker calls it."""
         return [
-            (image.address, image.view.nbytes, name.removeprefix(layout.BUFFERS))
+            (
+                image.address,
+                image.view.nbytes,
+                known_as(name.removeprefix(layout.BUFFERS), image.skew),
+            )
             for name, image in self.memory.items()
         ]
 

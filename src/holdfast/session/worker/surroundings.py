@@ -10,7 +10,7 @@ from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Place, Tracker
 
 
@@ -48,11 +48,11 @@ class Surroundings:
     def image(self, label: str) -> Image:
         """What the host needs of a buffer."""
         owner, place = self.buffers[label], self.places[label]
-        runs = self.tracker.changed(place, label)
-        base = self.tracker.base if runs is not None else 0
         # An array that a restore makes begins 16 bytes after the beginning of a page, because
         # that is what malloc needs; other buffers begin with one.
         skew = 0 if isinstance(owner, memoryview) else 16
+        runs = self.tracker.changed(place, known_as(label, skew))
+        base = self.tracker.base if runs is not None else 0
         whole = [(0, place[1])]
         return Image(memory(owner), place[0], skew, base, whole if runs is None else runs)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.protocol.session_messages import MappingMessage
+from holdfast.session.layout import BUFFERS
+from holdfast.session.worker.memory.image import known_as
 from holdfast.session.worker.memory.pagemap import PAGE
 
 _FEW = 16 * PAGE  # a shorter run is copied: each mapping costs the kernel as much
@@ -40,7 +42,7 @@ class Overlay:
         placed: Callable[[int, int, str], None] = lambda address, size, label: None,
     ) -> None:
         """`placed` is told of each array that has its bytes, before any other code sees it."""
-        self.placed = placed
+        self._placed = placed
         self._mapped = mapped
         self._files = files
         self._count = 0
@@ -48,6 +50,12 @@ class Overlay:
 
     def __contains__(self, name: object) -> bool:
         return name in self._mapped
+
+    def placed(self, address: int, size: int, label: str) -> None:
+        """An array has its bytes from there, and nobody has written to it yet."""
+        asked = self._mapped.get(BUFFERS + label)
+        if asked is not None:
+            self._placed(address, size, known_as(label, asked.skew))
 
     def view(self, name: str) -> memoryview:
         """A buffer of its own."""
