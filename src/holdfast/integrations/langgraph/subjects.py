@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from holdfast.model.subject import Kind, Subject
@@ -30,12 +31,12 @@ class Space:
     @property
     def subject(self) -> Subject:
         """What its checkpoints are checkpoints of."""
-        return Subject(KIND, self._path)
+        return _subject(self._path)
 
     @property
     def writes(self) -> Subject:
         """What its pending writes are kept under."""
-        return Subject(KIND, f"{self._path}/writes")
+        return _subject(f"{self._path}/writes")
 
     @property
     def _path(self) -> str:
@@ -58,6 +59,13 @@ def space_of(subject: Subject) -> Space | None:
     return None
 
 
+# The same few are asked for at every step of a graph.
+@lru_cache(maxsize=1024)
+def _subject(name: str) -> Subject:
+    return Subject(KIND, name)
+
+
+@lru_cache(maxsize=1024)
 def _quoted(text: str) -> str:
     if not text:
         return _EMPTY
