@@ -10,8 +10,8 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.difference import ABSENT, ValueChange, compare_values
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Record
-from holdfast.store.parts.blocks import LEAF_BLOCKS, PAGE
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.blocks import LEAF_BLOCKS, PAGE, PAGES
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord, split_ids
 from holdfast.store.parts.streams import part_leaves
 from holdfast.store.parts.structure import read_value
@@ -108,7 +108,15 @@ def _changed_pages(ledger: Ledger, a: PartRecord, b: PartRecord) -> Iterator[int
         if block >= old.block_count:
             yield -(-new.block_size(block) // PAGE)
         elif old.hash(block) != new.hash(block):
-            at = block % LEAF_BLOCKS
-            before = old.table(block // LEAF_BLOCKS).page_places(at)
-            after = new.table(block // LEAF_BLOCKS).page_places(at)
-            yield sum(x != y for x, y in zip(before, after, strict=True))
+            yield _changed_in(old, new, block)
+
+
+def _changed_in(old: PageReader, new: PageReader, block: int) -> int:
+    if old.layer_count(block) or new.layer_count(block):
+        # A delta touches many pages, and does not say which: the bytes do.
+        before, after = old.assemble(block), new.assemble(block)
+        return int((before != after).reshape(PAGES, -1).any(axis=1).sum())
+    at = block % LEAF_BLOCKS
+    places = old.table(block // LEAF_BLOCKS).page_places(at)
+    now = new.table(block // LEAF_BLOCKS).page_places(at)
+    return sum(x != y for x, y in zip(places, now, strict=True))

@@ -24,7 +24,8 @@ from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
-from holdfast.store.parts.pageio import PageReader, PageWriter
+from holdfast.store.parts.pagereader import PageReader
+from holdfast.store.parts.pagewriter import PageWriter
 from holdfast.store.parts.part import (
     INLINE_LEAF,
     PIECES,

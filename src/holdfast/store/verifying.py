@@ -20,7 +20,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.parts.blocks import LEAF_BLOCKS, pages_root
 from holdfast.store.parts.contents import part_chunks
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord, digest, pieces_root, split_ids
 from holdfast.store.parts.streams import part_leaves
 
@@ -204,9 +204,7 @@ class _Inspection:
     def _look_at_blocks(self, reader: PageReader) -> None:
         """Blocks put together from several chunks have a checksum of their own."""
         for block in range(reader.block_count):
-            table = reader.table(block // LEAF_BLOCKS)
-            extents = list(table.extents(block % LEAF_BLOCKS))
-            if len(extents) != 1 or extents[0].chunk != reader.hash(block):
+            if reader.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS) is None:
                 reader.read(block)
 
     def _affected(self, now: Catalogue, volume: bytes) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 A part is cut into blocks of 64 pages. Where few pages of a block changed since the parent, only
 those are stored, gathered with others into chunks; everything else keeps pointing at the chunks
-that hold it already. What decides that a page is unchanged is a comparison with its bytes.
+that hold it already. Where few words on most pages changed, a delta is laid on the block. What
+decides that a page is unchanged is a comparison with its bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ HOLE = -1
 
 # An extent's fields, stored column by column: equal columns compress, equal rows are rare.
 _COLUMNS = [("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2")]
-_EXTENT_SIZE = 7
+_LAYERS = [("block", "u1"), ("chunk", "<u2"), ("at", "<u4")]
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True):
     hashes: bytes
     chunks: bytes
     extents: bytes
+    layers: bytes = b""
 
 
 _decoder = msgspec.msgpack.Decoder(_Leaf)
@@ -69,6 +71,8 @@ class PageTable:
         self.ids: list[bytes] = []
         self.chunk: NDArray[np.int32] = np.full((count, PAGES), HOLE, dtype=np.int32)
         self.at: NDArray[np.uint16] = np.zeros((count, PAGES), dtype=np.uint16)
+        # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
+        self.layers: dict[int, list[tuple[int, int]]] = {}
         self._run_counts: list[int] | None = None
         self._shared: frozenset[bytes] | None = None
 
@@ -83,6 +87,7 @@ class PageTable:
         table.ids = list(self.ids)
         table.chunk[:keep] = self.chunk[:keep]
         table.at[:keep] = self.at[:keep]
+        table.layers = {block: [*found] for block, found in self.layers.items() if block < keep}
         return table
 
     def number(self, chunk: bytes) -> int:
@@ -93,19 +98,24 @@ class PageTable:
     def set_zero(self, block: int) -> None:
         self.hashes[block] = ZERO_ID
         self.chunk[block] = HOLE
+        self.layers.pop(block, None)
 
     def set_whole(self, block: int, chunk: bytes, pages: int) -> None:
         """The block is one chunk."""
+        self.layers.pop(block, None)
         self.hashes[block] = chunk
         self.chunk[block] = HOLE
         self.chunk[block, :pages] = self.number(chunk)
         self.at[block, :pages] = np.arange(pages)
 
-    def runs(self) -> Runs:
-        """Every run of pages of the leaf, in order, without holes."""
+    def runs(self, bare: bool = False) -> Runs:
+        """Every run of pages of the leaf, in order, without holes; or only of blocks on which no
+        deltas lie."""
         flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
         starts, ends = _runs(flat, at)
         real = flat[starts] != HOLE
+        if bare and self.layers:
+            real &= ~np.isin(starts // PAGES, list(self.layers))
         starts, ends = starts[real], ends[real]
         return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
 
@@ -143,6 +153,8 @@ class PageTable:
 
     def whole(self, block: int) -> bytes | None:
         """The one chunk that is this block, where that is so."""
+        if block in self.layers:
+            return None
         found = self.hashes[block]
         number = int(self.chunk[block, 0])
         single = number != HOLE and self.run_count(block) <= 2 and self.ids[number] == found
@@ -158,27 +170,36 @@ class PageTable:
         return self._shared
 
     def used_ids(self) -> list[bytes]:
-        used = distinct(self.chunk)
-        return [self.ids[i] for i in used.tolist() if i != HOLE]
+        return [self.ids[i] for i in self._used().tolist()]
+
+    def _used(self) -> NDArray[np.int32]:
+        """The numbers of chunks in use, in order."""
+        over = [number for found in self.layers.values() for number, _ in found]
+        chunks = np.append(self.chunk.reshape(-1), np.array(over, dtype=np.int32))
+        used: NDArray[np.int32] = distinct(chunks[chunks != HOLE])
+        return used
 
     def encode(self) -> bytes:
-        used = distinct(self.chunk)
-        used = used[used != HOLE]
+        used = self._used()
         runs = self.runs()
         rows = np.zeros(len(runs.page), dtype=_COLUMNS)
         rows["block"], rows["page"] = runs.page // PAGES, runs.page % PAGES
         rows["pages"] = runs.pages
         rows["chunk"] = np.searchsorted(used, runs.chunk)
         rows["at"] = runs.at
-        ids = b"".join(self.ids[i] for i in used.tolist())
-        columns = b"".join(rows[name].tobytes() for name, _ in _COLUMNS)
-        return msgspec.msgpack.encode(_Leaf(b"".join(self.hashes), ids, columns))
+        leaf = [b"".join(self.hashes), b"".join(self.ids[i] for i in used.tolist()), _columns(rows)]
+        if self.layers:
+            over = [(b, *each) for b, found in sorted(self.layers.items()) for each in found]
+            layers = np.array(over, dtype=_LAYERS)
+            layers["chunk"] = np.searchsorted(used, [number for _, number, _ in over])
+            leaf.append(_columns(layers))
+        return msgspec.msgpack.encode(leaf)
 
     @classmethod
     def decode(cls, data: Buffer) -> PageTable:
         try:
             leaf = _decoder.decode(data)
-            rows = _rows(leaf.extents)
+            rows, layers = _rows(leaf.extents, _COLUMNS), _rows(leaf.layers, _LAYERS)
         except (msgspec.MsgspecError, ValueError) as error:
             raise Corrupt(f"the map of a part cannot be read: {error}") from None
         if len(leaf.hashes) % ID_SIZE or len(leaf.chunks) % ID_SIZE:
@@ -194,6 +215,10 @@ class PageTable:
             or int(rows["chunk"].max()) >= len(table.ids)
         ):
             raise Corrupt("the map of a part points outside of it")
+        for block, number, start in layers.tolist():
+            if block >= count or number >= len(table.ids):
+                raise Corrupt("the map of a part lays deltas outside of it")
+            table.layers.setdefault(block, []).append((number, start))
         # Position within its own run, for every page that an extent covers.
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         where = np.repeat(first, lengths) + within
@@ -202,12 +227,18 @@ class PageTable:
         return table
 
 
-def _rows(packed: bytes) -> NDArray[np.void]:
-    """Columns back to rows; raises ValueError when they do not fit."""
-    rows = np.empty(len(packed) // _EXTENT_SIZE, dtype=_COLUMNS)
+def _columns(rows: NDArray[np.void]) -> bytes:
+    """Rows of fields as columns."""
+    return b"".join(rows[name].tobytes() for name in rows.dtype.names or ())
+
+
+def _rows(packed: bytes, columns: list[tuple[str, str]]) -> NDArray[np.void]:
+    """The inverse; raises ValueError when they do not fit."""
+    kind = np.dtype(columns)
+    rows = np.empty(len(packed) // kind.itemsize, dtype=kind)
     at = 0
-    for name, kind in _COLUMNS:
-        rows[name] = np.frombuffer(packed, dtype=kind, count=len(rows), offset=at)
+    for name, form in columns:
+        rows[name] = np.frombuffer(packed, dtype=form, count=len(rows), offset=at)
         at += rows[name].nbytes
     if at != len(packed):
         raise ValueError("the extents are cut short")

@@ -13,8 +13,8 @@ from holdfast.store.backends.contract import Hold
 from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import PAGE
-from holdfast.store.parts.mapping import FileRun, Shown, file_runs, verify
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.mapping import FileRun, Shown, decoded, file_runs, verify
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
 
 
@@ -49,6 +49,15 @@ class Layout:
     files: list[FileRun] = field(default_factory=list)
     copies: list[tuple[int, int, int]] = field(default_factory=list)  # grid, size, in the spill
 
+    def copied(self, start: int, size: int, at: int) -> None:
+        """A stretch that is in the spill; one that follows the last there and here goes with it."""
+        if self.copies:
+            first, length, where = self.copies[-1]
+            if (first + length, where + length) == (start, at):
+                self.copies[-1] = first, length + size, where
+                return
+        self.copies.append((start, size, at))
+
 
 class Layouts(dict[str, Layout]):
     """Parts of pages by name, where they are. What lies in files is verified when that is asked
@@ -74,13 +83,11 @@ class Layouts(dict[str, Layout]):
 
     def _find(self, part: PartRecord) -> Layout:
         layout = Layout(part.size, part.skew)
-        for run in file_runs(self._library, PageReader(self._library, part), self._shown):
-            if isinstance(run, FileRun):
-                layout.files.append(run)
-            else:
-                plain = memoryview(self._library.get_shared(run.chunk))
-                piece = plain[run.at * PAGE : run.at * PAGE + run.size]
-                layout.copies.append((run.start, len(piece), self.spill.write(piece)))
+        reader = PageReader(self._library, part)
+        runs = [*file_runs(self._library, reader, self._shown)]
+        layout.files += [run for run in runs if isinstance(run, FileRun)]
+        for start, piece in decoded(self._library, reader, runs):
+            layout.copied(start, len(piece), self.spill.write(piece))
         return layout
 
     def verify(self) -> list[Future[None]]:

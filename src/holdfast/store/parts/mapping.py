@@ -7,12 +7,12 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.model.errors import Corrupt, HoldfastError, from_os_error
 from holdfast.store.arrays import distinct, np
@@ -24,7 +24,7 @@ from holdfast.store.chunks.index import Places
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE
 from holdfast.store.parts.decrypted import decrypted
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 
@@ -64,6 +64,14 @@ class CopyRun:
     size: int
     chunk: bytes
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """A block that has to be put together, because deltas lie on it."""
+
+    start: int
+    block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +175,13 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
     try:
         region = _room(-(-reader.total // PAGE) * PAGE)
         mapping = Mapping(region, part, writable=writable)
-        for run in file_runs(library, reader, shown):
+        runs = [*file_runs(library, reader, shown)]
+        for run in runs:
             if isinstance(run, FileRun):
                 _map_file(region, run)
                 mapping.mapped_bytes += run.size
-            else:
-                plain = memoryview(library.get_shared(run.chunk))
-                piece = plain[run.at * PAGE : run.at * PAGE + run.size]
-                region[run.start : run.start + len(piece)] = piece
+        for start, piece in decoded(library, reader, runs):
+            region[start : start + len(piece)] = piece
     except BaseException:
         hold.release()
         raise
@@ -182,13 +189,32 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
     return mapping
 
 
-def file_runs(
-    library: Library, reader: PageReader, shown: list[Shown]
-) -> Iterator[FileRun | CopyRun]:
+Run: TypeAlias = FileRun | CopyRun | BlockRun
+
+
+def decoded(
+    library: Library, reader: PageReader, runs: Iterable[Run]
+) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of those runs that are not in a file as they are, verified, and where each begins
+    on the page grid. Raises Corrupt."""
+
+    def decode(run: CopyRun | BlockRun) -> tuple[int, memoryview]:
+        if isinstance(run, BlockRun):
+            return run.start, memoryview(reader.read(run.block))
+        plain = memoryview(library.get_shared(run.chunk))
+        return run.start, plain[run.at * PAGE : run.at * PAGE + run.size]
+
+    todo = (run for run in runs if not isinstance(run, FileRun))
+    return workers.in_order(decode, todo, 4 * workers.count())
+
+
+def file_runs(library: Library, reader: PageReader, shown: list[Shown]) -> Iterator[Run]:
     """Where each stretch of a part comes from; stretches that adjoin in one file are joined.
     `shown` learns which copies of which chunks are mapped."""
     for leaf, table in enumerate(reader.tables()):
-        runs = table.runs()
+        first = leaf * LEAF_BLOCKS
+        yield from (BlockRun((first + block) * BLOCK, first + block) for block in table.layers)
+        runs = table.runs(bare=True)
         places = library.index.places(table.ids)
         if reader.part.split == "segment":
             library.index.prefer_mappable(table.ids, places)

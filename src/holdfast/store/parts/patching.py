@@ -13,7 +13,8 @@ from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.sink import Sink
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS
-from holdfast.store.parts.pageio import Examined, PageReader, PageWriter
+from holdfast.store.parts.pagereader import PageReader
+from holdfast.store.parts.pagewriter import Examined, PageWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

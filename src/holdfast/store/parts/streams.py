@@ -18,7 +18,7 @@ from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ZERO_ID, Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import BLOCK
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord, Pieces, decode_pieces, split_ids
 from holdfast.store.parts.structure import read_value
 

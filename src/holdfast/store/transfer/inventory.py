@@ -137,7 +137,7 @@ class Inventory:
                 raise Corrupt("its map has the wrong length")
             for at, wanted in enumerate(table.hashes):
                 size = min(BLOCK, total - (leaf * LEAF_BLOCKS + at) * BLOCK)
-                if wanted == ZERO_ID and any(table.extents(at)):
+                if wanted == ZERO_ID and (any(table.extents(at)) or at in table.layers):
                     raise Corrupt("a block of zeros is said to have content")
                 if wanted != ZERO_ID and _is_whole(table, at) and self._sizes[wanted] != size:
                     raise Corrupt("a block has the wrong length")
@@ -191,6 +191,7 @@ def _is_whole(table: PageTable, block: int) -> bool:
     extents = list(table.extents(block))
     return (
         len(extents) == 1
+        and block not in table.layers
         and extents[0].chunk == table.hashes[block]
         and extents[0].page == 0
         and extents[0].at == 0

@@ -22,7 +22,7 @@ from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, id_text
 from holdfast.store.log.entries import Commit, Entry, Move
 from holdfast.store.parts.contents import Named
-from holdfast.store.parts.pageio import PageReader
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.transfer.inventory import Inventory
 from holdfast.store.transfer.waybill import HINT, Waybill
 

@@ -1,8 +1,8 @@
-"""Reading and writing parts that are made of pages."""
+"""Writing parts that are made of pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
@@ -11,26 +11,28 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.model.errors import Corrupt
 from holdfast.store.arrays import np
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import ZERO_ID, Buffer, chunk_id
+from holdfast.store.chunks.chunk import ZERO_ID, chunk_id
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.sink import Sink
+from holdfast.store.parts import deltas
 from holdfast.store.parts.blocks import (
     BLOCK,
     HOLE,
     LEAF_BLOCKS,
     PAGE,
     PAGES,
-    Extent,
     PageTable,
     pages_root,
 )
-from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.gathering import Gathering
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.sources import WINDOW, Fetch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
+    Words = NDArray[np.uint64]
 
 Item = TypeVar("Item")
 
@@ -43,82 +45,8 @@ _QUICK = 4
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
 # keeps chunks of gathered pages from staying alive for a single page.
 _MAX_RUNS = 3 * PAGES // 4
-
-
-class PageReader:
-    """Assembles the blocks of one part."""
-
-    def __init__(self, library: Library, part: PartRecord) -> None:
-        self.part = part
-        self.total = part.skew + part.size  # bytes on the page grid
-        self.block_count = -(-self.total // BLOCK)
-        self._library = library
-        self._leaf_ids = part.leaf_ids()
-        self._tables: dict[int, PageTable] = {}
-        self._extents: dict[int, list[list[Extent]]] = {}
-
-    def table(self, leaf: int) -> PageTable:
-        found = self._tables.get(leaf)
-        if found is None:
-            data = self.part.map if self.part.inline else self._library.get(self._leaf_ids[leaf])
-            found = self._tables[leaf] = PageTable.decode(data)
-            if len(found) != min(LEAF_BLOCKS, self.block_count - leaf * LEAF_BLOCKS):
-                raise Corrupt(f"the map of part {self.part.name!r} has the wrong length")
-        return found
-
-    def tables(self) -> list[PageTable]:
-        return [self.table(leaf) for leaf in range(-(-self.block_count // LEAF_BLOCKS))]
-
-    def hash(self, block: int) -> bytes:
-        return self.table(block // LEAF_BLOCKS).hashes[block % LEAF_BLOCKS]
-
-    def run_count(self, block: int) -> int:
-        return self.table(block // LEAF_BLOCKS).run_count(block % LEAF_BLOCKS)
-
-    def block_size(self, block: int) -> int:
-        return min(BLOCK, self.total - block * BLOCK)
-
-    def read(self, block: int) -> Buffer:
-        """The block's bytes, verified."""
-        wanted = self.hash(block)
-        size = self.block_size(block)
-        if wanted == ZERO_ID:
-            return bytes(size)
-        if self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS) is not None:
-            whole = self._library.get(wanted)
-            if len(whole) != size:
-                raise Corrupt(f"block {block} of part {self.part.name!r} has the wrong length")
-            return whole
-        # The block's own hash verifies all that goes into it. Only where that fails are the chunks
-        # looked at one by one, to find the damaged one, or another copy of it.
-        for get in (self._library.peek, self._library.get):
-            pages = self._assemble(block, get)[:size]
-            if chunk_id(pages.data) == wanted:
-                return pages.data
-        raise Corrupt(f"block {block} of part {self.part.name!r} does not match its checksum")
-
-    def assemble(self, block: int) -> Bytes:
-        """The block padded with zeros to its full size: its chunks verified, not the whole."""
-        return self._assemble(block, self._library.get)
-
-    def _assemble(self, block: int, get: Callable[[bytes], Buffer]) -> Bytes:
-        data = np.zeros(BLOCK, dtype=np.uint8)
-        leaf, number = divmod(block, LEAF_BLOCKS)
-        table = self.table(leaf)
-        if (extents := self._extents.get(leaf)) is None:
-            extents = self._extents[leaf] = table.all_extents()
-        shared = table.shared_ids()
-        own: dict[bytes, Buffer] = {}  # what no neighbour needs is not worth keeping
-        for extent in extents[number]:
-            if extent.chunk in shared:
-                plain = self._library.get_shared(extent.chunk)
-            else:
-                plain = own.get(extent.chunk) or get(extent.chunk)
-                own[extent.chunk] = plain
-            piece = np.frombuffer(plain, dtype=np.uint8)
-            piece = piece[extent.at * PAGE : (extent.at + extent.pages) * PAGE]
-            data[extent.page * PAGE : extent.page * PAGE + len(piece)] = piece
-        return data
+# So many deltas lie on a block before they are put together: reading applies each of them.
+_MAX_LAYERS = 8
 
 
 class _Changes(NamedTuple):
@@ -129,6 +57,13 @@ class _Changes(NamedTuple):
     contents: NDArray[np.uint64]  # of the others, a row each
 
 
+class _Delta(NamedTuple):
+    """How few words of a block, on many of its pages, are not as before."""
+
+    data: bytes
+    merged: bool  # from what lies under all deltas of the parent's block
+
+
 @dataclass(slots=True)
 class Examined:
     """What examining one block found out. Neither `data` nor `changed`: it is as before."""
@@ -137,7 +72,7 @@ class Examined:
     pages: int
     data: Bytes | None = None  # to be stored whole, in order
     stored: bool = False  # is a chunk already
-    changed: _Changes | None = None
+    changed: _Changes | _Delta | None = None
     same: bool = False
 
 
@@ -152,9 +87,8 @@ class PageWriter:
         self._base = base
         self._aligned = aligned
         self._tables: list[PageTable] = []
-        self._gathered = np.empty((PAGES, _WORDS), dtype=np.uint64)
-        self._gathered_count = 0
-        self._waiting: list[tuple[PageTable, int]] = []  # tables whose chunk number awaits its id
+        self._pages = Gathering(sink, aligned)
+        self._deltas = Gathering(sink, aligned=False)
 
     def write(self, windows: Iterator[Fetch]) -> tuple[int, bytes, list[bytes], set[bytes]]:
         """Returns bytes on the grid, the root, the encoded leaves, and the chunks in use."""
@@ -172,7 +106,8 @@ class PageWriter:
 
     def _finished(self, blocks: int) -> tuple[bytes, list[bytes], set[bytes]]:
         """The root, the encoded leaves, and the chunks in use, of so many blocks."""
-        self._seal_gathered()
+        self._pages.seal()
+        self._deltas.seal()
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:
             kept = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
@@ -203,7 +138,7 @@ class PageWriter:
         if base is not None:
             if base.hash(block) == found:
                 return Examined(found, pages, same=True)
-            changed = self._changes(base, block, _fitted(data, pages * PAGE), before)
+            changed = self._changes(base, block, data, before)
             if changed is not None:
                 return Examined(found, pages, changed=changed)
         if self._aligned:
@@ -212,33 +147,51 @@ class PageWriter:
         return Examined(found, pages, stored=True)
 
     def _changes(
-        self, base: PageReader, block: int, now: Bytes, before: Bytes | None
-    ) -> _Changes | None:
+        self, base: PageReader, block: int, data: Bytes, before: Bytes | None
+    ) -> _Changes | _Delta | None:
         """How a block differs from the parent's; None when it is better stored whole."""
-        if base.run_count(block) > _MAX_RUNS:
+        layers = base.layer_count(block)
+        if base.run_count(block) > _MAX_RUNS and not layers:
             return None
-        words = _words(now)
-        if base.hash(block) == ZERO_ID:
-            differs = np.bitwise_or.reduce(words, axis=1) != 0
-        else:
-            try:
+        words = _words(data)
+        try:
+            if base.hash(block) == ZERO_ID:
+                old = np.zeros_like(words)
+            else:
                 before = np.frombuffer(base.read(block), np.uint8) if before is None else before
-            except Corrupt:
-                return None  # a damaged parent is no reason to lose the child
-            differs = (words != _words(_fitted(before, len(now)))).any(axis=1)
-        changed = differs.nonzero()[0]
-        if len(changed) > PAGES // 2:
-            return None
+                old = _words(before, len(words))
+            # What lies behind the end of a block has no part in its deltas.
+            same_size = base.block_size(block) == len(data)
+            if layers:
+                return self._delta(base, block, old, words) if same_size else None
+            changed = (words != old).any(axis=1).nonzero()[0]
+            if len(changed) > PAGES // 2:
+                return self._delta(base, block, old, words) if same_size else None
+        except Corrupt:
+            return None  # a damaged parent is no reason to lose the child
         contents = words[changed]
         used = np.bitwise_or.reduce(contents, axis=1) != 0
         if used.all():
             return _Changes(changed[:0], changed, contents)
         return _Changes(changed[~used], changed[used], contents[used])
 
+    def _delta(self, base: PageReader, block: int, old: Words, now: Words) -> _Delta | None:
+        """What to XOR onto the parent's block, or onto what its deltas lie on if they are many."""
+        merged = base.layer_count(block) >= _MAX_LAYERS
+        if merged:
+            old = base.bare(block).view(np.uint64)[: now.size].reshape(now.shape)
+        data = deltas.encode(old.reshape(-1), now.reshape(-1))
+        return None if data is None else _Delta(data, merged)
+
     def _enter(self, table: PageTable, at: int, item: Examined) -> None:
         """What was found out about a block, into its table."""
         if item.hash == ZERO_ID:
             table.set_zero(at)
+        elif isinstance(item.changed, _Delta):
+            table.hashes[at] = item.hash
+            if item.changed.merged:
+                table.layers[at] = []
+            table.layers.setdefault(at, []).append(self._deltas.add(table, item.changed.data))
         elif item.changed is not None:
             table.hashes[at] = item.hash
             if len(item.changed.zero):
@@ -266,26 +219,11 @@ class PageWriter:
         """Put changed pages together with those of other blocks into one chunk."""
         pages, contents = changes.other, changes.contents
         while len(pages):
-            if not self._waiting or self._waiting[-1][0] is not table:
-                self._waiting.append((table, table.number(ZERO_ID)))
-            start = self._gathered_count
-            count = min(len(pages), PAGES - start)
-            self._gathered[start : start + count] = contents[:count]
-            table.chunk[at, pages[:count]] = self._waiting[-1][1]
-            table.at[at, pages[:count]] = np.arange(start, start + count)
-            self._gathered_count += count
-            if self._gathered_count == PAGES:
-                self._seal_gathered()
+            count = min(len(pages), self._pages.room // PAGE)
+            number, start = self._pages.add(table, contents[:count].tobytes())
+            table.chunk[at, pages[:count]] = number
+            table.at[at, pages[:count]] = np.arange(count) + start // PAGE
             pages, contents = pages[count:], contents[count:]
-
-    def _seal_gathered(self) -> None:
-        if self._gathered_count:
-            data = self._gathered[: self._gathered_count].tobytes()
-            chunk = self._sink.put(data, aligned=self._aligned)
-            for table, number in self._waiting:
-                table.ids[number] = chunk
-        self._waiting = []
-        self._gathered_count = 0
 
 
 def _batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
@@ -301,15 +239,11 @@ def _is_zero(data: Bytes) -> bool:
     return not (data.any() if len(data) % 8 else np.bitwise_or.reduce(data.view(np.uint64)))
 
 
-def _words(data: Bytes) -> NDArray[np.uint64]:
-    """Whole pages, a row each."""
-    return data.view(np.uint64).reshape(-1, _WORDS)
-
-
-def _fitted(data: Bytes, size: int) -> Bytes:
-    """Cut to a length, or filled up with zeros."""
-    if len(data) >= size:
-        return data[:size]
-    whole = np.zeros(size, dtype=np.uint8)
-    whole[: len(data)] = data
-    return whole
+def _words(data: Bytes, pages: int | None = None) -> Words:
+    """Pages, a row each; what is missing of them is zero, and what is beyond is left out."""
+    size = -(-len(data) // PAGE) * PAGE if pages is None else pages * PAGE
+    if len(data) < size:
+        whole = np.zeros(size, dtype=np.uint8)
+        whole[: len(data)] = data
+        data = whole
+    return data[:size].view(np.uint64).reshape(-1, _WORDS)

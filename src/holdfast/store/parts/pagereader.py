@@ -1,0 +1,110 @@
+"""Reading parts that are made of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import Corrupt
+from holdfast.store.arrays import np
+from holdfast.store.chunks.chunk import ZERO_ID, Buffer, chunk_id
+from holdfast.store.chunks.library import Library
+from holdfast.store.parts import deltas
+from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE, Extent, PageTable
+from holdfast.store.parts.part import PartRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+
+
+class PageReader:
+    """Assembles the blocks of one part."""
+
+    def __init__(self, library: Library, part: PartRecord) -> None:
+        self.part = part
+        self.total = part.skew + part.size  # bytes on the page grid
+        self.block_count = -(-self.total // BLOCK)
+        self._library = library
+        self._leaf_ids = part.leaf_ids()
+        self._tables: dict[int, PageTable] = {}
+        self._extents: dict[int, list[list[Extent]]] = {}
+
+    def table(self, leaf: int) -> PageTable:
+        found = self._tables.get(leaf)
+        if found is None:
+            data = self.part.map if self.part.inline else self._library.get(self._leaf_ids[leaf])
+            found = self._tables[leaf] = PageTable.decode(data)
+            if len(found) != min(LEAF_BLOCKS, self.block_count - leaf * LEAF_BLOCKS):
+                raise Corrupt(f"the map of part {self.part.name!r} has the wrong length")
+        return found
+
+    def tables(self) -> list[PageTable]:
+        return [self.table(leaf) for leaf in range(-(-self.block_count // LEAF_BLOCKS))]
+
+    def hash(self, block: int) -> bytes:
+        return self.table(block // LEAF_BLOCKS).hashes[block % LEAF_BLOCKS]
+
+    def layer_count(self, block: int) -> int:
+        """How many deltas lie on a block."""
+        return len(self.table(block // LEAF_BLOCKS).layers.get(block % LEAF_BLOCKS, ()))
+
+    def run_count(self, block: int) -> int:
+        return self.table(block // LEAF_BLOCKS).run_count(block % LEAF_BLOCKS)
+
+    def block_size(self, block: int) -> int:
+        return min(BLOCK, self.total - block * BLOCK)
+
+    def read(self, block: int) -> Buffer:
+        """The block's bytes, verified."""
+        wanted = self.hash(block)
+        size = self.block_size(block)
+        if wanted == ZERO_ID:
+            return bytes(size)
+        if self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS) is not None:
+            whole = self._library.get(wanted)
+            if len(whole) != size:
+                raise Corrupt(f"block {block} of part {self.part.name!r} has the wrong length")
+            return whole
+        # The block's own hash verifies all that goes into it. Only where that fails are the chunks
+        # looked at one by one, to find the damaged one, or another copy of it.
+        for get in (self._library.peek, self._library.get):
+            pages = self._assemble(block, get)[:size]
+            if chunk_id(pages.data) == wanted:
+                return pages.data
+        raise Corrupt(f"block {block} of part {self.part.name!r} does not match its checksum")
+
+    def assemble(self, block: int) -> Bytes:
+        """The block padded with zeros to its full size: its chunks verified, not the whole."""
+        return self._assemble(block, self._library.get)
+
+    def bare(self, block: int) -> Bytes:
+        """What the block's deltas lie on, the same way."""
+        return self._extended(block, self._library.get)
+
+    def _assemble(self, block: int, get: Callable[[bytes], Buffer]) -> Bytes:
+        data = self._extended(block, get)
+        table = self.table(block // LEAF_BLOCKS)
+        for number, at in table.layers.get(block % LEAF_BLOCKS, ()):
+            deltas.apply(data.view(np.uint64), self._library.get_shared(table.ids[number]), at)
+        return data
+
+    def _extended(self, block: int, get: Callable[[bytes], Buffer]) -> Bytes:
+        data = np.zeros(BLOCK, dtype=np.uint8)
+        leaf, number = divmod(block, LEAF_BLOCKS)
+        table = self.table(leaf)
+        if (extents := self._extents.get(leaf)) is None:
+            extents = self._extents[leaf] = table.all_extents()
+        shared = table.shared_ids()
+        own: dict[bytes, Buffer] = {}  # what no neighbour needs is not worth keeping
+        for extent in extents[number]:
+            if extent.chunk in shared:
+                plain = self._library.get_shared(extent.chunk)
+            else:
+                plain = own.get(extent.chunk) or get(extent.chunk)
+                own[extent.chunk] = plain
+            piece = np.frombuffer(plain, dtype=np.uint8)
+            piece = piece[extent.at * PAGE : (extent.at + extent.pages) * PAGE]
+            data[extent.page * PAGE : extent.page * PAGE + len(piece)] = piece
+        return data
