@@ -77,7 +77,7 @@ def flip(store: Store) -> None:
         (*root.glob("packs/*.pack"), *root.glob("log/*.log")), key=lambda p: p.stat().st_size
     )
     data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data.rstrip(b"\0")) // 2] ^= 1  # zeros may lie ahead of a log's next entry
     largest.write_bytes(data)
 
 

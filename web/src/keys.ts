@@ -30,8 +30,9 @@ export const SHORTCUTS: [keys: string, what: string][] = [
 function isTyping(target: EventTarget | null): boolean {
   const element = target as HTMLElement | null;
   return (
-    element?.closest("input:not([type=checkbox]), textarea, select, dialog[open], [contenteditable]") !=
-    null
+    element?.closest(
+      "input:not([type=checkbox]), textarea, select, dialog[open], [contenteditable]",
+    ) != null
   );
 }
 

@@ -127,12 +127,13 @@ def _file(recorder: Recorder, obj: Any) -> Reduction:
         path = os.fsdecode(path)
     if obj.closed:
         return closed, (str(path), raw.mode, form, text)
-    found = os.fstat(raw.fileno())
+    before = _caught.get(raw.fileno()) if recorder.apart else None
+    found = before[1] if before else os.fstat(raw.fileno())
     deleted = stat.S_ISREG(found.st_mode) and not found.st_nlink
     reason = "" if deleted else _unusual(found, path) or _elsewhere(found, path)
     if reason:
         return recorder.hole(obj, reason)
-    content, found = _settled(recorder, obj, raw, found, deleted)
+    content, found = before or _settled(recorder, obj, raw, found, deleted)
     position = reading.position(obj)
     if position is None:
         return recorder.hole(obj, "where it stands in the middle of an iteration cannot be told")
@@ -147,6 +148,11 @@ def _file(recorder: Recorder, obj: Any) -> Reduction:
     recorder.note("its file was deleted; it comes back with its content, under no name")
     called = path if isinstance(path, str) else None
     return nameless, (called, raw.mode, position, content, form, text)
+
+
+# In a copy of the process, where a file is caught once though it may be pickled again with those
+# that share it: what it held, and how it was. The copy ends after its capture.
+_caught: dict[int, tuple[bytes | None, os.stat_result]] = {}
 
 
 def _settled(
@@ -164,6 +170,7 @@ def _settled(
         if content is not None:
             late = os.pread(raw.fileno(), os.fstat(raw.fileno()).st_size - start, start)
             content = content[:start].ljust(start, b"\0") + late + content[start + len(late) :]
+        _caught[raw.fileno()] = content, found
     return content, found
 
 
