@@ -166,16 +166,19 @@ class Host:
             return await answers.get()
 
         async def listen() -> None:
-            while line := await reader.readline():
-                answers.put_nowait(json.loads(line).get("answer"))
-            await self._session.interrupt()  # whoever asked is gone
-            answers.put_nowait(None)
+            with contextlib.suppress(ConnectionError):  # as good as the end
+                while line := await reader.readline():
+                    answers.put_nowait(json.loads(line).get("answer"))
+            answers.put_nowait(None)  # whoever asked is gone
+            while not await self._session.interrupt():
+                await asyncio.sleep(0.02)  # the cell has not begun yet
 
         listening = asyncio.create_task(listen())
         try:
             execution = self._session.stream(code, on_input=answer)
             async for event in execution:
-                await say(writer, {"stream": event.stream, "text": event.text})
+                with contextlib.suppress(ConnectionError):  # `listen` ends the cell then
+                    await say(writer, {"stream": event.stream, "text": event.text})
             error = execution.result.error
             ended = 0
             if error is not None:
