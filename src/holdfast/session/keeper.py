@@ -300,14 +300,20 @@ class Keeper:
         await self.disown()
 
     def _watch(self, stored: Stored) -> None:
-        """Damage that is found while the session runs on it is raised by the next call."""
+        """Damage that is found while the session runs on it is raised by the next call, once."""
         loop = asyncio.get_running_loop()
+        found: list[HoldfastError] = []  # one damage may be met in several arrays
+
+        def note(error: HoldfastError) -> None:
+            found.append(error)
+            if len(found) == 1:
+                error.hint = error.hint or "the session runs on damaged data: restore another one"
+                self.saving.failed(error)
 
         def tell(done: Future[None]) -> None:
             error = None if done.cancelled() else done.exception()
             if isinstance(error, HoldfastError) and not loop.is_closed():
-                error.hint = error.hint or "the session runs on damaged data: restore another one"
-                loop.call_soon_threadsafe(self.saving.failed, error)
+                loop.call_soon_threadsafe(note, error)
 
         for future in stored.memory.verify():
             future.add_done_callback(tell)
