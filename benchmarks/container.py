@@ -150,7 +150,7 @@ def revived(scratch: Path, megabytes: int, rounds: int) -> dict[str, list[float]
         (memory,) = (bundle.folder / "checkpoints").glob("*/*/@*/memory")
         for number, way in enumerate(ways * rounds):
             if way.endswith("bare"):  # in the layer that the one before has filled
-                work = scratch / f"bare-{number}"
+                work = scratch / f"restored-{number}"
                 found[way].append(_bare(bundle, memory, work, lazily=way.startswith("lazy")))
                 continue
             bundle.renew()
