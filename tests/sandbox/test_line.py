@@ -161,6 +161,7 @@ async def test_output_that_comes_before_a_task_begins_to_wait_is_not_missed() ->
         waiting = asyncio.create_task(process.changed())
         process.heard("stdout", b"word")
         await asyncio.wait_for(waiting, 5)
+        assert [piece.data for piece in process.replay.after(0)] == [b"word"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
