@@ -14,6 +14,7 @@ import pytest
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.store import Store, open_store
 from holdfast.store.backends.holds import living
+from holdfast.store.backends.runway import AHEAD
 from holdfast.store.slots import new_key_file
 
 Save = Callable[..., Checkpoint]
@@ -95,7 +96,12 @@ def look() -> Callable[[Path], dict[str, bytes]]:
 @pytest.fixture
 def used() -> Callable[[Path], int]:
     """How many bytes a store's files have, but for zeros that only lie ahead of the log's end."""
-    return lambda place: sum(
-        len(data.rstrip(b"\0") if name.endswith(".log") else data)
-        for name, data in files(place).items()
-    )
+
+    def count(place: Path) -> int:
+        found = files(place)
+        logs = [name for name in found if name.endswith(".log")]
+        ahead = {name: len(found[name]) - len(found[name].rstrip(b"\0")) for name in logs}
+        assert all(zeros <= AHEAD for zeros in ahead.values()), ahead
+        return sum(map(len, found.values())) - sum(ahead.values())
+
+    return count
