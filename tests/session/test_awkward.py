@@ -15,18 +15,29 @@ from holdfast.store import open_store
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "what-comes-back.md"
 
 
+# So much memory that a capture is made in a copy of the process, from the first on.
+LARGE = """
+import ctypes as _ctypes
+_libc = _ctypes.CDLL(None)
+_libc.malloc.restype = _ctypes.c_void_p
+_libc.memset(_ctypes.c_void_p(_libc.malloc(150 << 20)), 1, 150 << 20)
+del _ctypes, _libc
+"""
+
+
 class Seen:
     """What became of a set of kinds: the reports, and the truth of their checks."""
 
-    def __init__(self, kinds: Sequence[Kind], folder: Path) -> None:
+    def __init__(self, kinds: Sequence[Kind], folder: Path, first: str = "") -> None:
         store = open_store("memory://")
         with sync.Session("awkward", store=store) as session:
-            session.execute(f"folder = {str(folder)!r}", check=True)
+            session.execute(f"folder = {str(folder)!r}\n{first}", check=True)
             for number, kind in enumerate(kinds):
                 session.execute(kind.own(number)[0], check=True)
             self.made: Report = session.checkpoint().report
         # What was brought back is frozen once more, and only what comes back from that is checked.
         with sync.Session.resume("awkward", store=store) as between:
+            between.execute(first, check=True)
             self.again: Report = between.checkpoint().report
         with sync.Session.resume("awkward", store=store) as again:
             assert again.report is not None
@@ -43,6 +54,11 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return Seen(KINDS, tmp_path_factory.mktemp("copied"), LARGE)
+
+
+@pytest.fixture(scope="module")
 def threaded(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return Seen(WITH_THREADS, tmp_path_factory.mktemp("threads"))
 
@@ -50,6 +66,11 @@ def threaded(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 @pytest.mark.parametrize("number", range(len(KINDS)), ids=[kind.name for kind in KINDS])
 def test_a_kind(together: Seen, number: int) -> None:
     _check(together, KINDS[number], number)
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)), ids=[kind.name for kind in KINDS])
+def test_a_kind_in_a_copy_of_its_process(copied: Seen, number: int) -> None:
+    _check(copied, KINDS[number], number)
 
 
 @pytest.mark.parametrize("number", range(len(WITH_THREADS)), ids=[k.name for k in WITH_THREADS])

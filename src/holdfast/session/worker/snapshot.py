@@ -33,6 +33,7 @@ from holdfast.protocol.session_messages import (
 )
 from holdfast.session import layout
 from holdfast.session.worker import budget
+from holdfast.session.worker.kinds import sockets
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.memory.image import Way
 from holdfast.session.worker.memory.tracker import Tracker
@@ -189,6 +190,7 @@ def _listening() -> Iterator[int]:
             continue  # that of the listing itself
         with socket.socket(fileno=os.dup(fd)) as found:
             if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                sockets.given_up[fd] = found.getsockname()
                 yield fd
 
 

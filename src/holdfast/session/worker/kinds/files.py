@@ -168,8 +168,10 @@ def _settled(
         start = _catch(raw, found)
         obj.flush()
         if content is not None:
-            late = os.pread(raw.fileno(), os.fstat(raw.fileno()).st_size - start, start)
-            content = content[:start].ljust(start, b"\0") + late + content[start + len(late) :]
+            late = os.fstat(raw.fileno()).st_size - start
+            if late > 0:  # below zero when nothing waited: what was caught reaches nowhere
+                text = os.pread(raw.fileno(), late, start)
+                content = content[:start].ljust(start, b"\0") + text + content[start + late :]
         _caught[raw.fileno()] = content, found
     return content, found
 

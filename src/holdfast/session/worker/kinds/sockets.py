@@ -14,6 +14,9 @@ _OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY),
 )  # fmt: skip
 
+# In a copy of the process: what its sockets were bound to, before it gave them up.
+given_up: dict[int, Any] = {}
+
 
 def unused(
     family: int, kind: int, protocol: int, timeout: float | None, options: list[tuple[int, int]]
@@ -43,7 +46,7 @@ def reduce_socket(recorder: Recorder, obj: Any) -> Reduction:  # a `socket.socke
     try:
         peer = obj.getpeername()
     except OSError:
-        own = obj.getsockname()
+        own = given_up.get(obj.fileno()) or obj.getsockname()
         # A port of 0, or no path: it was not bound.
         if own[1] if obj.family != socket.AF_UNIX else own:
             return recorder.hole(obj, f"a socket bound to {_shown(own)} is not brought back")
