@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.session import layout
+from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.capture import Capture, Captured
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
@@ -33,6 +34,7 @@ class Pair:
     namespace: dict[str, Any] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
     labels: Labels = field(default_factory=Labels)  # an object's is the same in both
+    blocks: Blocks = field(default_factory=Blocks)
 
     def capture(self, earlier: Earlier | None) -> Captured:
         cells = CellLog()
@@ -44,6 +46,7 @@ class Pair:
             definitions,
             labels=self.labels,
             earlier=earlier,
+            blocks=self.blocks,
         )
         return capture.run(layout.Environment())
 

@@ -33,6 +33,9 @@ arrow = pa.array(dice.standard_normal(200_000))
 df = pd.DataFrame({'x': dice.standard_normal(70_000), 'y': dice.standard_normal(70_000),
                    'n': np.arange(70_000), 's': [f's{i % 977}' for i in range(70_000)],
                    'c': pd.Categorical((['u', 'v', 'w'] * 25_000)[:70_000])})
+o = np.array([f'text {i}' for i in range(20_000)], dtype=object)
+few = np.array([['red', 'green', None, 1.5][i % 4] for i in range(30_000)], dtype=object)
+df['o'] = pd.Series(np.array([f'{i} an object' for i in range(70_000)], dtype=object), dtype=object)
 hoard = {}
 q = dice.integers(0, 9, (500, 400))
 n, pair, words = 1, (1, ('x', 1.5)), ['one']
@@ -88,6 +91,29 @@ CHANGES = (
     "q = np.asfortranarray(q)",
     "q.setflags(write=False)\nq = q.copy()",
     "hoard['twin'] = q",
+    "q.setflags(write=not q.flags.writeable)\nq = q if q.flags.writeable or i % 2 else q.copy()",
+    "m.flat[i % 50 :: 100] += 1",
+    "a = a.copy()\nv, whole = a[1000:200_000:3], a[:]\na.view('u4')[i % 9 :: 61] ^= 5",
+    "o[i % o.size] = f'another {i}'",
+    "o[i % 50] = None\ngc.collect()\no[i % 50] = f'text {i % 9}'",
+    "o[3] = [i]",
+    "o[3] = o[3] + [i] if type(o[3]) is list else i\ntype(o[3]) is list and o[3].append(7)",
+    "o[:9] = float('nan'), None, True, 2**80, 1j, b'bytes', '\\ud800', -0.0, ''",
+    "o[[1, 2]] = o[[2, 1]]",
+    "ctypes.memmove(o.ctypes.data + 80, o.ctypes.data, 0)\no = o[::-1].copy()",
+    "o[:] = [f'text {k}' for k in range(i % 100, i % 100 + o.size)]",
+    "o = np.sort(np.array([str(each) for each in o], dtype=object))",
+    "o.setflags(write=False)\no = o.copy()",
+    "o = np.asfortranarray(o.reshape(200, -1)).reshape(-1)",
+    "few.flat[i % few.size] = few.flat[i % 7]",
+    "few = few.reshape(100, -1) if few.ndim == 1 else few.reshape(-1)",
+    "np.put(few, [5, 6, 7], ['red', f'pale {i}', None])",
+    "hoard['texts'] = {'few': few, 'more': o[::2], 'same': few}",
+    "df.loc[i % 1000, 'o'] = f'changed {i}'",
+    "df['o'] = df['o'].str.lower()",
+    "df.loc[i % 900, 'o'] = None",
+    "df['o'] = df['o'].astype('category' if i % 2 else object)\ndf['o'] = df['o'].astype(object)",
+    "df['s'] = df['s'].astype(object if df['s'].dtype != object else 'str')",
     "n = i",
     "n = True if n == 1 else 1",
     "pair = (i, ('x', 1.5))",

@@ -127,6 +127,7 @@ class PartMessage(Message, frozen=True, kw_only=True):
     name: str
     data: bytes
     last: bool = True
+    base: int = 0
 
 
 class MemoryMessage(Message, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ class Captured(NamedTuple):
     memory: Memories
     created: CheckpointCreatedMessage
     release: Callable[[], None] = lambda: None  # when its memory has been read
+    kept: Mapping[str, int] = {}  # parts that it did not bring, and which request did
 
     def all(self) -> Captured:
         """It is all there."""
@@ -43,11 +44,14 @@ class Gathering:
         """`distant` is where memory lies that is only pointed at."""
         self._distant = distant
         self._parts: dict[str, bytearray] = {}
+        self._kept: dict[str, int] = {}
         self._memory = Memories()
 
     def take(self, message: WorkerMessage) -> Captured | None:
         """The capture, when this was its last message. Raises CaptureFailed and Corrupt."""
         match message:
+            case PartMessage() if message.base:
+                self._kept[message.name] = message.base
             case PartMessage():
                 self._parts.setdefault(message.name, bytearray()).extend(message.data)
             case MemoryMessage():
@@ -57,7 +61,7 @@ class Gathering:
                 raise CaptureFailed(why, hint=message.hint or None)
             case CheckpointCreatedMessage():
                 parts = {name: bytes(data) for name, data in self._parts.items()}
-                return Captured(parts, self._memory, message)
+                return Captured(parts, self._memory, message, kept=self._kept)
         return None
 
 

@@ -188,12 +188,17 @@ def write(
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
             split: Split = "whole" if name == layout.SMALL_PART else "content"
             draft.put(name, data, split=split)
+        kept = 0
+        for name, request in captured.kept.items():
+            if not _RECORDS.fullmatch(name):
+                raise Corrupt(f"the worker kept a part that a session does not have: {name!r}")
+            kept += draft.keep(name, of=_base(bases or {}, request))
         for name, memory in captured.memory.items():
             _put_memory(draft, name, memory, bases or {})
         checkpoint = draft.commit()
     return SessionCheckpoint(
         checkpoint=checkpoint,
-        size_bytes=captured.size,
+        size_bytes=captured.size + kept,
         serialization_method=created.serialization_method,
         items=created.items,
         pause_ms=created.pause_ms,
@@ -208,13 +213,18 @@ def _put_memory(draft: Draft, name: str, memory: Memory, bases: Mapping[int, str
     if not memory.base:
         draft.put(name, memory.whole(), split="segment", skew=memory.skew)
         return
-    base = bases.get(memory.base)
-    if base is None:
-        raise Corrupt("the worker refers to a checkpoint that it was not told of")
+    base = _base(bases, memory.base)
     if memory.stretches:
         draft.patch(name, memory.stretches, of=base)
     else:
         draft.keep(name, of=base)
+
+
+def _base(bases: Mapping[int, str], request: int) -> str:
+    base = bases.get(request)
+    if base is None:
+        raise Corrupt("the worker refers to a checkpoint that it was not told of")
+    return base
 
 
 def _on_top_of(parents: Sequence[str | None], begin: Callable[[str | None], Draft]) -> Draft:

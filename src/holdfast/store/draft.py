@@ -119,13 +119,15 @@ class Draft:
             raise
         self._pieces[name] = piece
 
-    def keep(self, name: str, of: str | None = None) -> None:
-        """Take a part over, by default from the parent, without giving its bytes."""
+    def keep(self, name: str, of: str | None = None) -> int:
+        """Take a part over, by default from the parent, without giving its bytes; its size."""
         self._check_open()
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         source = self._source(name, of)
-        self._keep([source.part(name)], source.volumes)
+        part = source.part(name)
+        self._keep([part], source.volumes)
+        return part.size
 
     def patch(self, name: str, stretches: Iterable[Stretch], of: str | None = None) -> None:
         """Take a part of pages over with other bytes in some places: offsets and what is there.

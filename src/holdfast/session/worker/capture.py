@@ -17,6 +17,7 @@ from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
 from holdfast.session.worker import budget, inventory, randomness, segments, tiers, units
 from holdfast.session.worker.account import accounts
+from holdfast.session.worker.blocks import Blocks, Sent
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
@@ -39,7 +40,7 @@ from holdfast.session.worker.runner import type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
 from holdfast.session.worker.surroundings import Surroundings
-from holdfast.session.worker.units import Taken, Unit
+from holdfast.session.worker.units import Taken, Unit, own_part
 
 _LOST = "its source is kept, but could not be executed"
 
@@ -51,12 +52,15 @@ class Captured(NamedTuple):
     memory: dict[str, Image]
     items: tuple[ItemReport, ...]
     serialization_method: str
+    blocks: list[Sent]
+    kept: dict[str, int]  # parts that the host has, and in which capture
 
     @property
     def size(self) -> int:
         """Bytes of all that it holds."""
         whole = sum(image.view.nbytes for image in self.memory.values())
-        return sum(map(len, self.parts.values())) + whole
+        kept = sum(each.size for each in self.blocks if own_part(each.label) in self.kept)
+        return sum(map(len, self.parts.values())) + whole + kept
 
     @property
     def needed(self) -> int:
@@ -96,6 +100,7 @@ class Capture:
         names: Mapping[str, object] | None = None,
         threads: int = 0,
         earlier: Earlier | None = None,
+        blocks: Blocks | None = None,
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
 
@@ -131,6 +136,7 @@ class Capture:
             known=secret_texts(namespace),
             tracker=tracker or Tracker.off(),
             threads=threads,
+            blocks=blocks or Blocks(),
         )
         self._kept = Kept(cells)
         self._large: dict[int, str] = {}  # large containers by id, and their labels
@@ -172,9 +178,19 @@ class Capture:
             **units.parts((each.record for each in self._settled.values()), self._records),
         }
         used = {label for record in self._records for label in record.uses}
+        sent = [
+            Sent(block.identity, label, block.size)
+            for label, block in self._around.values.items()
+            if label in used
+        ]
+        encoded = self._around.encoded
+        fresh = [each.label for each in sent if each.label in encoded]
+        parts |= {own_part(label): units.block(label, encoded.pop(label)) for label in fresh}
+        base = self._around.tracker.base
+        kept = {own_part(each.label): base for each in sent if each.label not in fresh}
         labels = [label for label in self._around.buffers if label in used]
         memory = {layout.BUFFERS + label: self._around.image(label) for label in labels}
-        captured = Captured(parts, memory, items, method)
+        captured = Captured(parts, memory, items, method, sent, kept)
         budget.check(captured.size, {item.name: item.size_bytes for item in items}, self._most)
         return captured
 

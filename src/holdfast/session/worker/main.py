@@ -31,6 +31,7 @@ from holdfast.protocol.session_messages import (
     ShutdownMessage,
 )
 from holdfast.session.worker import budget
+from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
@@ -62,7 +63,8 @@ class Worker:
         self._labels = Labels()
         self._tracker = Tracker()
         self._earlier: Earlier | None = None
-        self._snapshots = Snapshots(self._labels, self._tracker)
+        self._blocks = Blocks()
+        self._snapshots = Snapshots(self._labels, self._tracker, self._blocks)
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -113,8 +115,9 @@ class Worker:
         self._tracker.begin(message.request_id, message.base)
         if self._earlier is None or message.base <= 0:  # the host has nothing to compare with
             self._earlier = Earlier()
-        places = survey.places(self._namespace)
+        places, objects = survey.look(self._namespace)
         self._tracker.watch(places)
+        self._blocks.survey(objects)
         beside = message.beside and self._snapshots.wanted(sum(size for _, size in places))
         try:
             with self._interrupts.working(message.request_id):
@@ -128,6 +131,7 @@ class Worker:
                     message.max_checkpoint_bytes,
                     self._tracker,
                     earlier=self._earlier,
+                    blocks=self._blocks,
                 )
                 environment = self._workspace.environment()
                 if not beside:
@@ -141,6 +145,7 @@ class Worker:
             return
         self._snapshots.took(time.perf_counter() - started)
         self._tracker.captured(message.request_id, captured.places())
+        self._blocks.captured(message.request_id, captured.blocks, message.base)
         if message.beside and captured.weight <= MUCH:
             self._leave(message, started, lambda: written(captured, message.request_id))
         elif message.beside and captured.needed > MUCH and self._snapshots.possible():
@@ -191,6 +196,7 @@ class Worker:
                 os.close(file)
         self._end_if_forked()
         self._snapshots.restored()
+        self._blocks.forget()
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
 
     def _look(self, message: CompleteMessage | InspectMessage) -> None:

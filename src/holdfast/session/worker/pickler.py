@@ -86,16 +86,17 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise
         except BaseException as error:  # noqa: BLE001  # user code; the hole says what it was
             return self._failed(obj, error)
-        self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
-        if isinstance(reduced, str):
-            module = _module_of(obj, reduced)
-            if module is None:
-                return self.hole(obj, f"it cannot be found as {reduced}")
-            if module == "__main__":  # it is the name itself that is to come back
-                return copyreg.__newobj__, (kind,), obj.__getstate__()  # type: ignore[attr-defined]
+        module = _module_of(obj, reduced) if isinstance(reduced, str) else "__main__"
+        if module is None:
+            return self.hole(obj, f"it cannot be found as {reduced}")
+        if module != "__main__":  # by its name it is found again, and nothing else is read
             if kind is BuiltinFunctionType:
                 self.found.references.add(id(obj))
-        elif _has_no_state(reduced):
+            return reduced
+        self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
+        if isinstance(reduced, str):  # it is the name itself that is to come back
+            return copyreg.__newobj__, (kind,), obj.__getstate__()  # type: ignore[attr-defined]
+        if _has_no_state(reduced):
             name = _name_in_module(obj)
             if name is not None:
                 self.found.references.add(id(obj))
@@ -155,6 +156,19 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._output.grow(size)
         label = self._around.buffer(address, size, owner)
         self.found.used[label] = None
+        return label
+
+    def copied(self, made: Any) -> str:
+        self._output.grow(made.nbytes)
+        label = self._around.copied(made)
+        self.found.used[label] = None
+        return label
+
+    def block(self, array: Any) -> str | None:
+        label = self._around.block(array)
+        if label is not None:
+            self._output.grow(self._around.places[label][1])
+            self.found.used[label] = None
         return label
 
     def raw(self, data: bytes) -> None:
@@ -219,6 +233,9 @@ class ReferencePickler(RecordPickler):
         elif issubclass(kind, dict):
             self.fields(dict.items(obj))
         return None
+
+    def block(self, array: Any) -> str | None:
+        return None if self._searching else super().block(array)
 
     def fields(self, pairs: Any) -> None:
         if not self._searching:

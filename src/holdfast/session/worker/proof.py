@@ -40,7 +40,8 @@ class Living:
         return self._around.codes.find(place)
 
     def shared(self, label: str) -> object:
-        return self._objects[label]
+        block = self._around.values.get(label)
+        return self._objects[label] if block is None else block.values()
 
     def memory(self, label: str) -> memoryview:
         return memory(self._around.buffers[label])

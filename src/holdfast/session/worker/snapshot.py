@@ -33,6 +33,7 @@ from holdfast.protocol.session_messages import (
 )
 from holdfast.session import layout
 from holdfast.session.worker import budget
+from holdfast.session.worker.blocks import Blocks, Sent
 from holdfast.session.worker.kinds import sockets
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.memory.image import Way
@@ -58,6 +59,7 @@ class _Learnt(msgspec.Struct, array_like=True):
     seconds: float
     labels: LabelState
     places: list[tuple[int, int, str]]  # of the memory that it handed over
+    blocks: list[Sent]
 
 
 class Handed(NamedTuple):
@@ -71,9 +73,10 @@ class Handed(NamedTuple):
 class Snapshots:
     """Decides where a capture happens, and knows what the last one was like."""
 
-    def __init__(self, labels: Labels, tracker: Tracker) -> None:
+    def __init__(self, labels: Labels, tracker: Tracker, blocks: Blocks | None = None) -> None:
         self._labels = labels
         self._tracker = tracker
+        self._blocks = blocks or Blocks()
         self._seconds: float | None = None  # that the last capture took
         self._children: list[int] = []
         self._notes = -1  # the file where the last copy leaves what it learnt
@@ -90,6 +93,7 @@ class Snapshots:
             self._seconds = learnt.seconds
             self._labels.take(learnt.labels)
             self._tracker.captured(learnt.request_id, learnt.places)
+            self._blocks.captured(learnt.request_id, learnt.blocks, self._tracker.base)
 
     def wanted(self, arrays: int) -> bool:
         """Whether the next capture should happen in a copy. `arrays`: bytes of plain memory."""
@@ -215,7 +219,7 @@ def _capture(
         return  # user code forked while it was captured: one of them is enough
     # Before the last message: the next capture may be asked for as soon as that has arrived.
     seconds = time.perf_counter() - started
-    learnt = _Learnt(request_id, seconds, labels.state(), captured.places())
+    learnt = _Learnt(request_id, seconds, labels.state(), captured.places(), captured.blocks)
     os.write(notes, msgspec.msgpack.encode(learnt))
     _send_all(captured, asked, write)
 
@@ -240,6 +244,8 @@ def messages(
     for name, data in captured.parts.items():
         for piece, last in pieces(data):
             yield PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)
+    for name, base in captured.kept.items():
+        yield PartMessage(request_id=request_id, name=name, data=b"", base=base)
     for name, image in captured.memory.items():
         yield from image.messages(request_id, name, way)
     yield CheckpointCreatedMessage(

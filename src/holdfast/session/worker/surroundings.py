@@ -5,10 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from holdfast.session.worker.blocks import Block, Blocks
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.kinds.contract import Reduce
+from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Place, Tracker
@@ -36,6 +39,9 @@ class Surroundings:
     tracker: Tracker = field(default_factory=Tracker.off)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory
     places: dict[str, Place] = field(default_factory=dict)  # label -> where that is
+    blocks: Blocks = field(default_factory=Blocks)
+    values: dict[str, Block] = field(default_factory=dict)  # label -> what has its own record
+    encoded: dict[str, bytes] = field(default_factory=dict)  # label -> that, if the host lacks it
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         """The label of memory that is kept beside the records."""
@@ -43,6 +49,29 @@ class Surroundings:
         self.buffers[label] = owner
         self.places[label] = address, size
         self.tracker.watch([(address, size)])
+        return label
+
+    def copied(self, made: Any) -> str:
+        """The label of memory that was made for a record. It lies elsewhere each time, so its
+        content says what it is; there is nothing to be watched."""
+        view = memory(made)
+        label = self.kept.content(view)
+        self.buffers[label] = made
+        self.places[label] = address(view), view.nbytes
+        return label
+
+    def block(self, array: Any) -> str | None:
+        """The label of an array's values, which are kept in a record of their own."""
+        found = self.blocks.of(array)
+        label = self.kept.shared(found.identity)
+        if label not in self.values:
+            if found.sent.get(self.tracker.base) != label:
+                data = found.data()
+                if data is None:
+                    return None
+                self.encoded[label] = data
+            self.values[label] = found
+            self.places[label] = 0, found.size
         return label
 
     def image(self, label: str) -> Image:

@@ -100,6 +100,16 @@ def parts(encoded: Iterable[bytes], records: Iterable[Record]) -> dict[str, byte
     return {part: b"".join(pieces) for part, pieces in together.items()}
 
 
+def block(label: str, data: bytes) -> bytes:
+    """The record of an array's values, as a part."""
+    return layout.encode_record(record((OBJECT + label,), data, _NOTHING))
+
+
+def own_part(label: str) -> str:
+    """The part of a large object that several records, or captures, need."""
+    return f"namespace/shared.{label}"
+
+
 _SMALL = layout.SMALL_PART
 
 
@@ -110,7 +120,7 @@ def _own_part(member: str, size: int) -> str:
     if size < layout.SMALL:
         return _SMALL
     if kind + ":" == OBJECT:
-        return f"namespace/shared.{name}"
+        return own_part(name)
     part = f"namespace/{name}"
     fits = name.isidentifier() and name.isascii() and len(name) <= 190
     return part if fits and part != _SMALL else "namespace/large"

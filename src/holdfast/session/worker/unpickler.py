@@ -61,6 +61,7 @@ class RecordUnpickler(pickle.Unpickler):
             (_FILES, "remap"): lambda *how: self._file("remap", *how),
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
+            (arrays.__name__, "values"): session.shared,
         }
 
     # `Any`: pickle takes any callable here.

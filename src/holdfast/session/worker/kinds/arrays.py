@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.session.worker.blocks import MANY
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.runner import type_module
@@ -25,6 +26,13 @@ class Memory:
 
     def __reduce__(self) -> Reduction:
         return memory, (self.label,)
+
+
+class Values(Memory):
+    """An array's objects inside a pickle."""
+
+    def __reduce__(self) -> Reduction:
+        return values, (self.label,)
 
 
 def memory(label: str) -> Any:
@@ -57,6 +65,25 @@ def fill(array: Any, memory: Any) -> None:
 def owned(data: bytes, shape: tuple[int, ...], dtype: Any, order: Any) -> Any:
     """The same for bytes that are in the record itself."""
     return array(data, shape, dtype, order)
+
+
+def values(label: str) -> Any:
+    """The values of an array that has them in a record of their own."""
+    return memory(label)  # which explains itself
+
+
+def objects(values: Any, shape: tuple[int, ...], order: Any) -> Any:
+    """An array of Python objects: a list of them, or a list and the number of each."""
+    import numpy
+
+    numbers = None
+    if type(values) is tuple:
+        values, numbers = values
+    made = numpy.empty(len(values), dtype=object)
+    made[:] = values
+    if numbers is not None:
+        made = made[numpy.frombuffer(numbers, "<u4")]
+    return made.reshape(shape, order=order)
 
 
 def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable: bool) -> Any:
@@ -185,6 +212,8 @@ def owner_of(recorder: Recorder, obj: Any) -> Reduction:
         bare = obj.view("i8") if obj.dtype.kind in "mM" else obj  # times have no buffers
         label = recorder.buffer(location(obj), obj.nbytes, bare)
         made: Reduction = (array, (Memory(label), obj.shape, obj.dtype, order))
+    elif (block := _block(recorder, obj) if whole else None) is not None:
+        made = (objects, (Values(block), obj.shape, "C" if flags.c_contiguous else "F"))
     else:
         made = obj.__reduce__()
         _, shape, dtype, fortran, data = made[2]
@@ -198,3 +227,9 @@ def owner_of(recorder: Recorder, obj: Any) -> Reduction:
         state = made[2] if len(made) > 2 else None
         return (*made[:2], (state,), None, None, set_read_only)
     return made
+
+
+def _block(recorder: Recorder, obj: Any) -> str | None:
+    """The label of the values of a long array of objects, where they cannot change."""
+    long = obj.dtype.kind == "O" and obj.size >= MANY and not obj.dtype.metadata
+    return recorder.block(obj) if long and is_array(type(obj)) else None

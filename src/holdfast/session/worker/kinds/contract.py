@@ -61,6 +61,13 @@ class Recorder(Protocol):
     def buffer(self, address: int, size: int, owner: object) -> str:
         """Keep memory beside the record; the label to find it by."""
 
+    def copied(self, made: Any) -> str:
+        """The same for memory that was made for the record, in another place each time."""
+
+    def block(self, array: Any) -> str | None:
+        """Keep the values of an array of objects in a record of their own; None: they can change,
+        or are secrets."""
+
     def raw(self, data: bytes) -> None:
         """These bytes are no text."""
 

@@ -9,6 +9,7 @@ from holdfast.session.worker.kinds import (
     contexts,
     exceptions,
     files,
+    frames,
     functions,
     generators,
     hints,
@@ -55,6 +56,7 @@ _NAMED: dict[tuple[str, str], Reduce] = {
     ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
     ("socket", "socket"): sockets.reduce_socket,
     ("subprocess", "Popen"): synchronization.reduce_process,
+    **frames.NAMED,
 }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
+from holdfast.session.worker.blocks import MANY
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.arrays import is_array
 from holdfast.session.worker.memory.tracker import Place
@@ -19,29 +20,40 @@ _OTHERS = frozenset(map(id, (
 )))  # fmt: skip
 
 
-def places(namespace: Mapping[str, object]) -> set[Place]:
-    """Where their memory is."""
+class Found(NamedTuple):
+    """Where their memory is, and those that hold many objects, in one piece."""
+
+    places: set[Place]
+    objects: list[Any]  # arrays
+
+
+def look(namespace: Mapping[str, object]) -> Found:
     others = _OTHERS
-    found = [value for value in list(namespace.values()) if id(type(value)) not in others]
-    places: set[Place] = set()
-    for value in found:
+    values = [value for value in list(namespace.values()) if id(type(value)) not in others]
+    found = Found(set(), [])
+    for value in values:
         try:
-            places.update(_places(value))
+            _look(value, found)
         except Interrupted:
             raise
         except BaseException:  # noqa: BLE001, S112  # a class may only say that it is numpy's array
             continue
-    return places
+    return found
 
 
-def _places(value: object) -> Iterator[Place]:
+def _look(value: object, found: Found) -> None:
     for array in arrays(value):
+        flags, dtype = array.flags, array.dtype
+        if dtype.kind == "O":
+            if array.size >= MANY and (flags.c_contiguous or flags.f_contiguous):
+                found.objects.append(array)
+            continue
         root = array
         while type(root.base) is type(root):
             root = root.base
         whole = root.flags.c_contiguous or root.flags.f_contiguous
         if root.nbytes >= LARGE and whole and not root.dtype.hasobject:
-            yield root.__array_interface__["data"][0], root.nbytes
+            found.places.add((root.__array_interface__["data"][0], root.nbytes))
 
 
 def arrays(value: object) -> Iterable[Any]:  # numpy is the user's choice: nothing is imported
@@ -53,5 +65,6 @@ def arrays(value: object) -> Iterable[Any]:  # numpy is the user's choice: nothi
     if name not in _FRAMES or module.partition(".")[0] != "pandas":
         return ()
     manager = object.__getattribute__(value, "_mgr")
-    values = (block.values for block in getattr(manager, "blocks", ()))
+    values = [block.values for block in getattr(manager, "blocks", ())]
+    values = [getattr(each, "_ndarray", each) for each in values]  # pandas' own array of texts
     return [found for found in values if type(found).__name__ == "ndarray"]

@@ -1,0 +1,56 @@
+"""pandas' frames: what pandas copies for a pickle keeps its label, or is not copied at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+
+# `Any` below: pandas is the user's choice, so it is not imported for its types.
+
+
+class Copied:
+    """An array that was made for the pickle, inside of it."""
+
+    def __init__(self, made: Any, label: str) -> None:
+        self._made = made
+        self._label = label
+
+    def __reduce__(self) -> Reduction:
+        order = "C" if self._made.flags.c_contiguous else "F"
+        memory = arrays.Memory(self._label)
+        return arrays.array, (memory, self._made.shape, self._made.dtype, order)
+
+
+def reduce_block(recorder: Recorder, obj: Any) -> Reduction:
+    """Columns of one type. Of some rows of a frame pandas makes a copy, another one each time."""
+    reduced = recorder.plain(obj)
+    if type(reduced) is not tuple or type(reduced[1]) is not tuple or not reduced[1]:
+        return reduced
+    made, *rest = reduced[1]
+    if made is obj.values or arrays.form(made) is None:
+        return reduced
+    recorder.check_size(made.nbytes)
+    return (reduced[0], (Copied(made, recorder.copied(made)), *rest), *reduced[2:])
+
+
+def reduce_texts(recorder: Recorder, obj: Any) -> Reduction:
+    """A column that Arrow keeps. Pandas would put its pieces together, in another place each time;
+    as they are they come back as they were."""
+    reduced = recorder.plain(obj)
+    if type(reduced) is tuple and len(reduced) > 2 and type(reduced[2]) is dict:
+        pieces = object.__getattribute__(obj, "_pa_array")
+        if "_pa_array" in reduced[2] and pieces.num_chunks > 1:
+            return (*reduced[:2], {**reduced[2], "_pa_array": pieces}, *reduced[3:])
+    return reduced
+
+
+_BLOCKS = "pandas.core.internals.blocks"
+_ARROW = {"ArrowExtensionArray": "pandas.core.arrays.arrow.array"} | dict.fromkeys(
+    ("ArrowStringArray", "ArrowStringArrayNumpySemantics"), "pandas.core.arrays.string_arrow"
+)
+NAMED: dict[tuple[str, str], Reduce] = {
+    **{(_BLOCKS, name): reduce_block for name in ("NumpyBlock", "NumericBlock")},
+    **{(module, name): reduce_texts for name, module in _ARROW.items()},
+}
