@@ -209,6 +209,20 @@ KINDS = (
     kind("itertools", "import itertools\n§ = [itertools.count(5), itertools.cycle('ab'),"
          " itertools.chain([1], [2]), itertools.islice([1, 2, 3], 1, None)]\nnext(§[1])",
          "next(§[0]) == 5 and next(§[1]) == 'b' and list(§[2]) == [1, 2] and list(§[3]) == [2, 3]"),
+    kind("itertools.pairwise", "§ = [itertools.pairwise([1, 2, 3]), itertools.pairwise('ab')]\nnext(§[0])",
+         "[list(each) for each in §] == [[(2, 3)], [('a', 'b')]]"),
+    kind("keys, values and items of dicts, proxies", "§d, §big = {'a': 1}, dict.fromkeys(range(5000))\n"
+         "class §C: a = 1\n§ = [§d.keys(), §d.items(), types.MappingProxyType(§d), vars(§C), §big.keys(),"
+         " globals().values()]",
+         "(§d.update(b=2), setattr(§C, 'b', 3), §big.update(x=0), 'b' in §[0] and ('b', 2) in §[1] and"
+         " §[2]['b'] == 2 and §[3]['b'] == 3 and 'x' in §[4] and any(v is § for v in §[5]))[3]",
+         names=("§", "§d", "§big")),
+    kind("dicts and lists with ways of their own", "class §D(dict):\n    n = 0\n"
+         "    def __setitem__(self, key, value):\n        self.n += 1\n"
+         "        super().__setitem__(key, value * 2)\nclass §L(list):\n    __slots__ = ('log',)\n"
+         "    def append(self, x): super().append(x * 2)\n§, §l = §D(), §L()\n§['a'] = 1\n§l.append(1)\n"
+         "§l.log = [1]", "§ == {'a': 2} and §.n == 1 and type(§) is §D and §l == [2] and §l.log == [1]",
+         names=("§", "§l")),
     kind("coroutines that have not begun", "async def §f(x): return x * rate\n§ = §f(4)",
          "await § == 8"),
     kind("asynchronous generators that have not begun", "async def §f(n):\n    yield n\n    yield n * rate\n"
@@ -260,17 +274,23 @@ KINDS = (
     kind("data of a thread", "§ = threading.local()\n§.x = [1]", "§.x == [1]"),
     kind("threads that have not begun", "§out = []\n§ = threading.Thread(target=§out.append, args=(1,))",
          "(§.start(), §.join(), §out == [1])[2]", names=("§", "§out")),
+    kind("pools of threads that nothing ran on", "import concurrent.futures\n"
+         "§ = concurrent.futures.ThreadPoolExecutor(2)", "§.submit(int, '3').result(60) == 3"),
     kind("child processes", "import subprocess\n§ = subprocess.Popen(['true'])\n_ = §.wait()",
          "'child process' in repr(§)", "placeholder", "it belongs to the process that started it"),
     kind("loggers", "import logging\n§ = logging.getLogger('a.§')\n§.setLevel(logging.DEBUG)\n"
-         "§.propagate = False\n§.addHandler(logging.StreamHandler(sys.stdout))",
+         "§.propagate = False\n§.addHandler(logging.StreamHandler(sys.stdout))\n"
+         "logging.getLogger('b.§').addHandler(logging.StreamHandler())",
          "§ is logging.getLogger('a.§') and §.level == logging.DEBUG and not §.propagate"
-         " and §.handlers[0].stream is sys.stdout"),
+         " and §.handlers[0].stream is sys.stdout and len(logging.getLogger('b.§').handlers) == 1"),
     kind("regular expressions", "import re\n§ = re.compile('a(.)', re.I)\n§m = §.search('xxAb')",
          "§m.group(1) == 'b' and §m.re == § and §m.span() == (2, 4)", names=("§", "§m")),
     kind("context variables", "import contextvars\n§ = contextvars.ContextVar('§', default=3)\n"
          "§s = contextvars.ContextVar('§s')\n_ = §s.set([1])\n§c = contextvars.copy_context()",
          "§.get() == 3 and §s.get() == [1] and §c[§s] is §s.get()", names=("§", "§s", "§c")),
+    kind("tokens of context variables", "§v = contextvars.ContextVar('§v')\n§ = §v.set(1)",
+         "§v.get() == 1 and 'token' in repr(§)", "placeholder",
+         "it resets only the context that it was made in"),
     kind("weak references", "class §N: pass\n§o = §N()\nimport weakref\n§ = [weakref.ref(§o),"
          " weakref.proxy(§o), weakref.WeakValueDictionary(a=§o), weakref.WeakSet([§o]),"
          " weakref.WeakKeyDictionary({§o: 1}), weakref.ref(§N())]",
@@ -292,6 +312,25 @@ KINDS = (
          "without the object that lacked the attribute", ("§",)),
     kind("frames", "§ = sys._getframe()", "'frame' in repr(§)", "placeholder",
          "CPython cannot make a frame"),
+    kind("connections to SQLite", "import sqlite3\n§ = sqlite3.connect(':memory:')\n"
+         "_ = §.execute('create table t(x)'), §.execute('insert into t values (5)')\n"
+         "§.row_factory = sqlite3.Row\n§f = sqlite3.connect(folder + '/base')\n"
+         "_ = §f.execute('create table u(x)')",
+         "§.execute('select x from t').fetchone()['x'] == 5 and §.in_transaction is False and"
+         " §f.execute('insert into u values (1)').rowcount == 1", "rebuilt",
+         "in memory with its content, to a file connected again; without functions that it was given",
+         ("§", "§f")),
+    kind("connections to SQLite in a transaction", "§ = sqlite3.connect(folder + '/waiting')\n"
+         "_ = §.execute('create table t(x)'), §.execute('insert into t values (5)')",
+         "'transaction' in repr(§)", "placeholder", "its file waits for that very process"),
+    kind("random numbers of the system", "import random\n§ = random.SystemRandom()",
+         "0 <= §.random() < 1 and type(§) is random.SystemRandom"),
+    kind("structures of C", "import ctypes\nclass §S(ctypes.Structure):\n"
+         "    _fields_ = [('a', ctypes.c_int), ('b', ctypes.c_double * 2)]\n§ = §S(1, (2.0, 3.0))",
+         "§.a == 1 and §.b[1] == 3.0"),
+    kind("structures of C in the memory of another object", "§b = (ctypes.c_int * 4)()\n"
+         "§ = ctypes.c_int.from_buffer(§b, 4)", "'belongs to another' in repr(§) and len(§b) == 4",
+         "placeholder", "it would no longer be the same memory"),
     kind("random generators", "import random\n§ = [random.Random(3), np.random.default_rng(4)]\n"
          "random.seed(5)\nnp.random.seed(6)\n_ = random.random()",
          "§[0].random() == random.Random(3).random() and"

@@ -114,11 +114,18 @@ def _read_logging() -> Any:
     root = module.getLogger()
     found = [root] if root.handlers or root.filters or root.level != module.WARNING else []
     named = [each for each in root.manager.loggerDict.values() if isinstance(each, module.Logger)]
-    found += [logger for logger in named if logger.level or logger.disabled]
+    found += [logger for logger in named if _is_set_up(logger, module)]
     own = {number: name for number, name in module._levelToName.items() if number % 10}
     if not found and not own and not root.manager.disable:
         return None
     return {"loggers": found, "levels": own, "disable": root.manager.disable}
+
+
+def _is_set_up(logger: Any, module: Any) -> bool:
+    """Whether somebody did more than ask for it, or keep it quiet as libraries do."""
+    if logger.level or logger.disabled or logger.filters or not logger.propagate:
+        return True
+    return any(type(each) is not module.NullHandler for each in logger.handlers)
 
 
 def _write_logging(state: Any) -> None:

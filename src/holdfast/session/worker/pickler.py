@@ -23,6 +23,7 @@ from holdfast.session.worker.flat import Flat, lay_flat
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.contract import Reduce, Reduction
 from holdfast.session.worker.kinds.families import family
+from holdfast.session.worker.kinds.filled import as_it_is
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
@@ -101,7 +102,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             if name is not None:
                 self.found.references.add(id(obj))
                 return rebuild.named, (type_module(kind), name)
-        return reduced
+        return as_it_is(kind, reduced)
 
     def by_value(self, obj: Any) -> Reduction:
         return super().reducer_override(obj)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import io
 import pickle
@@ -21,7 +22,13 @@ from holdfast.session.worker.placeholder import Placeholder
 
 # By these, and by nothing else, bytecode gets into a process through a pickle.
 _BYTECODE = {("types", "CodeType"), ("marshal", "loads"), ("builtins", "code")}
-_FILES = "holdfast.session.worker.kinds.files"
+_KINDS = "holdfast.session.worker.kinds"
+# Builders that open something outside of the session, and what they would have made.
+_OUTSIDE = {
+    (f"{_KINDS}.files", "reopen"): "file",
+    (f"{_KINDS}.files", "remap"): "file",
+    (f"{_KINDS}.databases", "connection"): "sqlite3.Connection",
+}
 
 
 class Session(Protocol):
@@ -57,8 +64,7 @@ class RecordUnpickler(pickle.Unpickler):
             (rebuild.__name__, "module"): self._module,
             (rebuild.__name__, "named"): self._named,
             (rebuild.__name__, "revive"): self._revive,
-            (_FILES, "reopen"): lambda *how: self._file("reopen", *how),
-            (_FILES, "remap"): lambda *how: self._file("remap", *how),
+            **{which: functools.partial(self._outside, which) for which in _OUTSIDE},
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
             (arrays.__name__, "values"): session.shared,
@@ -118,15 +124,14 @@ class RecordUnpickler(pickle.Unpickler):
     def _code(self, *place: Any) -> CodeType:
         return self._session.code(Place(*place))
 
-    def _file(self, builder: str, *how: Any) -> Any:
+    def _outside(self, which: tuple[str, str], *how: Any) -> Any:
         """A file, or what says why it is not there: it costs nothing that is around it."""
-        from holdfast.session.worker.kinds import files  # few sessions have any
-
+        module, builder = which
         try:
-            return getattr(files, builder)(*how)
-        except (OSError, files.FileChanged) as error:
+            return getattr(importlib.import_module(module), builder)(*how)
+        except OSError as error:
             self.missing.append(f"{error}")
-            return Placeholder("file", f"{error}")
+            return Placeholder(_OUTSIDE[which], f"{error}")
 
     def _memory(self, label: str) -> arrays.Memory:
         return arrays.Memory(label)  # it is not read before it is known what for

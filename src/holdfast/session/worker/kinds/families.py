@@ -7,12 +7,14 @@ from holdfast.session.worker.kinds import (
     caches,
     classes,
     contexts,
+    databases,
     exceptions,
     files,
     frames,
     functions,
     generators,
     hints,
+    iterators,
     loggers,
     matches,
     memory,
@@ -22,6 +24,7 @@ from holdfast.session.worker.kinds import (
     subarrays,
     synchronization,
     weak,
+    windows,
 )
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.runner import type_module
@@ -34,16 +37,19 @@ _EXACT: dict[type, Reduce] = {
     **files.EXACT,
     **generators.EXACT,
     **hints.EXACT,
+    **iterators.EXACT,
     **loggers.EXACT,
     **matches.EXACT,
     **memory.EXACT,
     **modules.EXACT,
     **synchronization.EXACT,
     **weak.EXACT,
+    **windows.EXACT,
 }
 _FAMILIES: list[tuple[type, Reduce]] = [
     (type, classes.reduce_class),
     *exceptions.FAMILIES,
+    *memory.FAMILIES,
     *modules.FAMILIES,
     *synchronization.FAMILIES,
 ]
@@ -54,6 +60,9 @@ _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "finfo"): arrays.reduce_limits,
     ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
     ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
+    ("_queue", "SimpleQueue"): iterators.reduce_queue,
+    ("random", "SystemRandom"): iterators.reduce_system_random,
+    ("sqlite3", "Connection"): databases.reduce_connection,
     ("socket", "socket"): sockets.reduce_socket,
     ("subprocess", "Popen"): synchronization.reduce_process,
     **frames.NAMED,

@@ -23,7 +23,7 @@ LARGEST = 64 << 20  # of a deleted file, which is kept with its content
 # `Any` below: the many classes of `io` share no base that says what they can do.
 
 
-class FileChanged(Exception):
+class FileChanged(OSError):
     """The file is not what it was when the checkpoint was made."""
 
 

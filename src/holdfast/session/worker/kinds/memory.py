@@ -1,4 +1,5 @@
-"""Memoryviews over the object whose memory they show, so that a write is still seen there."""
+"""Memoryviews over the object whose memory they show, so that a write is still seen there, and
+C's data, if its memory is its own."""
 
 from __future__ import annotations
 
@@ -65,4 +66,11 @@ def _view(recorder: Recorder, obj: memoryview) -> Reduction:
     return view, (owner, offset, obj.nbytes, obj.format, obj.shape, readonly)
 
 
+def _structure(recorder: Recorder, obj: Any) -> Reduction:
+    if not obj._b_needsfree_:
+        return recorder.hole(obj, "its memory belongs to another object")
+    return recorder.plain(obj)
+
+
 EXACT: dict[type, Reduce] = {memoryview: _view}
+FAMILIES: list[tuple[type, Reduce]] = [(ctypes.c_int.__mro__[2], _structure)]  # all of C's data

@@ -1,0 +1,45 @@
+"""Dicts and lists of classes with ways of their own to set and to append.
+
+Pickle would go these ways again for every item, and so do twice what was done once. Here what
+they hold is put in as it was.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+from holdfast.session.worker.kinds.contract import Reduction
+
+# `Any` below: items and states of every type.
+
+
+def set_filled(made: Any, state: tuple[list[Any], list[Any], Any]) -> None:
+    """Put items in, then set the attributes."""
+    items, entries, rest = state
+    if items:
+        list.extend(made, items)
+    if entries:
+        dict.update(made, entries)
+    if rest is None:
+        return
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(rest)
+        return
+    attributes, slots = rest if type(rest) is tuple else (rest, None)
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        setattr(made, name, value)
+
+
+def as_it_is(kind: type, reduced: Any) -> Reduction:
+    """The same reduction, but for how items come in."""
+    if type(reduced) is not tuple or len(reduced) < 4 or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return reduced
+    own = (issubclass(kind, dict) and kind.__setitem__ is not dict.__setitem__) or (
+        issubclass(kind, list)
+        and (kind.append is not list.append or kind.extend is not list.extend)
+    )
+    if not own:
+        return reduced
+    make, arguments, state, items, entries = (*reduced, None)[:5]
+    return make, arguments, (list(items or ()), list(entries or ()), state), None, None, set_filled
