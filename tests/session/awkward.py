@@ -168,6 +168,29 @@ KINDS = (
          "    def inner(*a):\n        inner.calls += 1\n        return f(*a)\n"
          "    inner.calls = 0\n    return inner\n@§count\ndef §(x): return x + 1\n§(1); §(1)",
          "§(1) == 2 and §.calls == 3 and §.__wrapped__(1) == 2"),
+    kind("methods outside of their class", "§all = {}\ndef §reg(f):\n    §all[f.__name__] = f\n    return f\n"
+         "class §C:\n    @§reg\n    def m(self): return [__class__]\n    @staticmethod\n    def s(): return 5\n"
+         "    class I:\n        def n(self): return 6\n§o = §C()\n§f = §C.m\n"
+         "§ = [§o.m, §C.s, §C.I.n, __import__('weakref').WeakMethod(§o.m)]",
+         "§[0] == §o.m and §f is §C.m is §all['m'] and §[1] is §C.s and §[2] is §C.I.n and"
+         " §[3]()() == [§C]", names=("§", "§f", "§all")),
+    kind("decorators of methods with a state", "def §count(f):\n    n, log = 0, []\n    @functools.wraps(f)\n"
+         "    def inner(*a):\n        nonlocal n\n        n += 1\n        log.append(n)\n"
+         "        return log\n    return inner\nclass §C:\n    @§count\n    def m(self): pass\n"
+         "    @staticmethod\n    @§count\n    def s(): pass\n    @property\n    def p(self): return 1\n"
+         "§ = §C()\n§.m(); §.m(); §.s()\n§C.p.fget.calls = [3]",
+         "§.m() == [1, 2, 3] and §.s() == [1, 2] and §C.p.fget.calls == [3]"),
+    kind("classes that were changed", "class §A: x = 1\nclass §B: x = 2\nclass §C(§A):\n    'doc'\n"
+         "    a: int = 1\n    @functools.singledispatchmethod\n    def f(self, x): return 'any'\n"
+         "§C.__bases__ = (§B,)\n§C.__annotations__['b'] = str\n§C.__doc__, §C.__name__ = 'other', 'Q'\n"
+         "§C.f.register(int, lambda self, x: 'int')\nvars(§C)['f'].register(str, lambda self, x: 'str')\n"
+         "§ = §C()",
+         "§.x == 2 and §C.__annotations__ == {'a': int, 'b': str} and §C.__doc__ == 'other' and"
+         " §C.__name__ == 'Q' and §.f('') == 'str' and §.f(1.0) == 'any' and type(§) is §C"),
+    kind("descriptors that are told their names", "§told = []\nclass §D:\n"
+         "    def __set_name__(self, owner, name):\n        self.name = name\n        §told.append(name)\n"
+         "class §C:\n    d = §D()\n§ = §C()", "vars(§C)['d'].name == 'd' and §told == ['d']",
+         names=("§", "§told")),
     kind("classes inside classes", "class §O:\n    class I:\n        k = []\n§ = §O.I()\n"
          "§O.I.k.append(1)\n§O.I.later = 2",
          "type(§) is §O.I and §.k == [1] and §.later == 2"),

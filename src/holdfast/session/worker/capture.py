@@ -137,6 +137,7 @@ class Capture:
             tracker=tracker or Tracker.off(),
             threads=threads,
             blocks=blocks or Blocks(),
+            snapshots=self._found.snapshots,
         )
         self._kept = Kept(cells)
         self._large: dict[int, str] = {}  # large containers by id, and their labels

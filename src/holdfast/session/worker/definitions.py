@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 import builtins
 import weakref
-from types import FunctionType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from holdfast.session.layout import Definition
 from holdfast.session.worker.cells import first_line
 from holdfast.session.worker.circumstances import Circumstances
 from holdfast.session.worker.patches import Patches
+from holdfast.session.worker.snapshots import Snapshot, inner_classes
 
 # Looked up through builtins, so that the user's namespace stays the user's.
 _HOOK = "__holdfast_ran__"
@@ -32,44 +32,6 @@ class Site(NamedTuple):
     last: int
     modules: tuple[str, ...] = ()
     statement: str = ""
-
-
-# As `type` itself has it, and the type itself is asked: no user code runs.
-_DICT = type.__dict__["__dict__"].__get__
-_QUALNAME = type.__dict__["__qualname__"].__get__
-
-
-def attributes_of(made: object) -> dict[str, object]:
-    """A class's own attributes; nothing for what is no class."""
-    return dict(_DICT(made)) if issubclass(type(made), type) else {}
-
-
-def inner_classes(made: object, within: str = "") -> dict[str, type]:
-    """The classes that stand in a class's body, by their way from there."""
-    found: dict[str, type] = {}
-    for name, value in attributes_of(made).items():
-        if issubclass(type(value), type) and _QUALNAME(value) == f"{_QUALNAME(made)}.{name}":
-            assert isinstance(value, type)
-            found[within + name] = value
-            found |= inner_classes(value, f"{within}{name}.")
-    return found
-
-
-class Snapshot(NamedTuple):
-    """A class as its source made it: its attributes, and what its methods carry with them."""
-
-    attributes: dict[str, object]
-    methods: dict[str, tuple[Any, Any, dict[str, Any]]]  # `Any`: whatever the user gave them
-
-    @classmethod
-    def of(cls, made: object) -> Snapshot:
-        attributes = attributes_of(made)
-        methods = {
-            name: (value.__defaults__, value.__kwdefaults__, dict(vars(value)))
-            for name, value in attributes.items()
-            if type(value) is FunctionType
-        }
-        return cls(attributes, methods)
 
 
 class Event:

@@ -19,6 +19,7 @@ from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.runner import clean, text_of
 from holdfast.session.worker.secrets import secret
+from holdfast.session.worker.snapshots import Snapshot, home
 from holdfast.session.worker.states import class_state
 
 # The interpreter's own entries of a module.
@@ -37,6 +38,7 @@ class Inventory:
     definitions: list[Definition] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     objects: dict[str, object] = field(default_factory=dict)  # by label
+    snapshots: dict[int, dict[str, Snapshot]] = field(default_factory=dict)  # by id of a class
     states: dict[str, dict[str, object]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     hidden: dict[int, str] = field(default_factory=dict)
@@ -83,7 +85,7 @@ def take(
     for aliases in bound.values():
         value = names[aliases[0]]
         place = codes.locate(value.__code__) if type(value) is FunctionType else None
-        if type(value) is FunctionType and place is not None:
+        if type(value) is FunctionType and place is not None and not _is_method(value, found):
             _add_function(found, f"f:{aliases[0]}", value, place, aliases)
         else:
             found.values.extend(aliases)
@@ -105,6 +107,11 @@ def _own_function(value: object, namespace: dict[str, object]) -> bool:
     if type(value) is not FunctionType:
         return False
     return value.__globals__ is namespace and value.__closure__ is None
+
+
+def _is_method(value: FunctionType, found: Inventory) -> bool:
+    """Whether making a class again makes it."""
+    return home(value, found.objects.values(), found.snapshots) is not None
 
 
 def _imports(modules: dict[str, list[str]], ran: dict[str, str]) -> tuple[Import, ...]:
@@ -133,6 +140,7 @@ def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> 
     site = event.site
     found.labels[id(made)] = event.label
     found.objects[event.label] = made
+    found.snapshots[id(made)] = event.snapshots
     found.definitions.append(
         Definition(
             label=event.label, kind="class", name=site.name, names=tuple(names),

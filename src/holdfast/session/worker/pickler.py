@@ -133,6 +133,9 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def outer(self, obj: type) -> tuple[type, str] | None:
         return self._around.outer(obj)
 
+    def method(self, obj: FunctionType) -> tuple[type, str] | None:
+        return self._around.method(obj)
+
     def place(self, code: CodeType) -> tuple[object, ...] | None:
         place = self._around.codes.locate(code)
         if place is None:

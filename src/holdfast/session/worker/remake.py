@@ -13,6 +13,8 @@ from holdfast.session.worker import rebuild
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place, nested
 from holdfast.session.worker.kinds.classes import member, set_members
+from holdfast.session.worker.placeholder import Placeholder
+from holdfast.session.worker.snapshots import functions_of
 
 # Brings a name back that a class needs while it is executed; False when it cannot.
 Ensure = Callable[[str], bool]
@@ -75,10 +77,11 @@ class Remake:
             try:
                 exec(code, self._namespace)
                 break
-            except NameError as error:
-                if not error.name or error.name in tried or not self._ensure(error.name):
+            except (NameError, RuntimeError) as error:
+                name = _unknown(error)
+                if not name or name in tried or not self._ensure(name):
                     raise
-                tried.add(error.name)
+                tried.add(name)
         made = self._namespace[entry.name]
         if made is before:
             raise LookupError(f"executing its source did not define {entry.name}")
@@ -97,6 +100,12 @@ class Remake:
                 self._prepare(value.__code__, seen)
 
 
+def _unknown(error: BaseException) -> str | None:
+    """The name that was not there; Python 3.11 wraps what `__set_name__` raises."""
+    cause = error if isinstance(error, NameError) else error.__cause__
+    return cause.name if isinstance(cause, NameError) else None
+
+
 def set_class(cls: type, state: dict[str, object]) -> list[str]:
     """Apply a class's state; returns what could not be set, with the reason."""
     problems = _apply(cls, state)
@@ -108,8 +117,13 @@ def set_class(cls: type, state: dict[str, object]) -> list[str]:
 
 def _apply(cls: type, state: dict[str, object]) -> list[str]:
     problems: list[str] = []
-    changed, deleted, methods = (state.get(key) for key in ("set", "delete", "methods"))
-    for name, value in changed.items() if isinstance(changed, dict) else ():
+    bases = state.get("bases")
+    changed, deleted, methods, closures = (
+        state.get(key) for key in ("set", "delete", "methods", "closures")
+    )
+    wanted = {"__bases__": bases} if bases else {}
+    wanted |= changed if isinstance(changed, dict) else {}
+    for name, value in wanted.items():
         try:
             setattr(cls, name, value)
         except (AttributeError, TypeError) as error:
@@ -119,11 +133,15 @@ def _apply(cls: type, state: dict[str, object]) -> list[str]:
             delattr(cls, name)
         except AttributeError as error:
             problems.append(f"{name}: {error}")
+    functions = functions_of(dict(vars(cls)))
     for name, parts in methods.items() if isinstance(methods, dict) else ():
-        method = vars(cls).get(name)
-        if isinstance(method, FunctionType):
+        method = functions.get(name)
+        if method is not None:
             method.__defaults__, method.__kwdefaults__, attributes = parts
             method.__dict__.update(attributes)
+    for name, variables in closures.items() if isinstance(closures, dict) else ():
+        if name in functions:
+            _set_closure(functions[name], variables)
     members = state.get("members")
     if isinstance(members, dict):
         set_members(cls, members)
@@ -132,3 +150,11 @@ def _apply(cls: type, state: dict[str, object]) -> list[str]:
         if isinstance(cls, abc.ABCMeta) and isinstance(other, type):
             cls.register(other)
     return problems
+
+
+def _set_closure(method: FunctionType, variables: dict[str, tuple[object]]) -> None:
+    """Give a method the variables of the function around it; what could not be saved is as new."""
+    for name, cell in zip(method.__code__.co_freevars, method.__closure__ or (), strict=True):
+        value = variables.get(name)
+        if value is not None and not isinstance(value[0], Placeholder):
+            (cell.cell_contents,) = value

@@ -10,15 +10,19 @@ import sys
 from collections.abc import Callable
 from types import FunctionType
 
-from holdfast.session.worker.definitions import (
-    Event,
-    Snapshot,
-    attributes_of,
-    inner_classes,
-)
+from holdfast.session.worker.definitions import Event
 from holdfast.session.worker.kinds.classes import member_state
 from holdfast.session.worker.runner import type_module
 from holdfast.session.worker.sharing import changeable
+from holdfast.session.worker.snapshots import (
+    EMPTY,
+    Carried,
+    Snapshot,
+    attributes_of,
+    dispatched,
+    functions_of,
+    inner_classes,
+)
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
 _OWN = {"__dict__", "__weakref__", "_abc_impl", "__slotnames__", "__abstractmethods__"}
@@ -48,20 +52,56 @@ def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
     for name, value in now.items():
         if name in _OWN:
             continue
-        same = value is before.get(name, _ABSENT)
+        same = value is before.get(name, _ABSENT) and not _registers(name, value, snapshot)
         if not same or (id(value) not in inner and _may_have_changed(name, value)):
             changed[name] = value
+    changed |= _renamed(cls, now, snapshot)
     deleted = [name for name in before if name not in now and name not in _OWN]
-    methods = {
-        name: (value.__defaults__, value.__kwdefaults__, dict(vars(value)))
-        for name, value in now.items()
-        if name not in changed
-        and type(value) is FunctionType
-        and _has_state(value, snapshot.methods.get(name))
-    }
-    state: dict[str, object] = {"set": changed, "delete": deleted, "methods": methods}
-    state["register"] = _registered(cls)
+    methods: dict[str, object] = {}
+    closures: dict[str, object] = {}
+    for name, method in functions_of(now).items():
+        if name.partition(".")[0] in changed:
+            continue
+        carried, known = Carried.by(method), snapshot.methods.get(name)
+        if _has_state(carried, known):
+            methods[name] = carried[:3]
+        cells = _cells(method, carried, known)
+        if cells:
+            closures[name] = cells
+    bases = cls.__bases__ if cls.__bases__ != snapshot.bases else ()
+    state: dict[str, object] = {"bases": bases, "set": changed, "delete": deleted}
+    state |= {"methods": methods, "closures": closures, "register": _registered(cls)}
     return {name: value for name, value in state.items() if value}
+
+
+def _registers(name: str, value: object, snapshot: Snapshot) -> bool:
+    """Whether a method got to know more types since."""
+    return dispatched(value) != snapshot.dispatching.get(name, 0)
+
+
+def _renamed(cls: type, now: dict[str, object], snapshot: Snapshot) -> dict[str, object]:
+    """What is not, or not only, in a class's own dict."""
+    found: dict[str, object] = {}
+    if cls.__name__ != snapshot.names[0]:
+        found["__name__"] = cls.__name__
+    if cls.__qualname__ != snapshot.names[1]:
+        found["__qualname__"] = cls.__qualname__
+    annotations = now.get("__annotations__")
+    if type(annotations) is dict and annotations != snapshot.annotations:
+        found["__annotations__"] = annotations
+    return found
+
+
+def _cells(method: FunctionType, now: Carried, before: Carried | None) -> dict[str, object]:
+    """The variables of the function around a method, such as a decorator's, that may differ."""
+    known = before.closure if before is not None else ()
+    found: dict[str, object] = {}
+    for at, name in enumerate(method.__code__.co_freevars):
+        value = now.closure[at]
+        same = at < len(known) and value is known[at] and not _may_have_changed("", value)
+        if not same and name != "__class__" and value is not EMPTY:
+            found[name] = (value,)
+    return found
 
 
 def _added(now: dict[str, object], before: dict[str, object]) -> dict[str, object]:
@@ -99,16 +139,13 @@ def _is_full(value: object) -> bool:
     return type(value) is _CACHE and value.cache_info().currsize > 0
 
 
-def _has_state(
-    method: FunctionType, before: tuple[object, object, dict[str, object]] | None
-) -> bool:
+def _has_state(now: Carried, before: Carried | None) -> bool:
     """Whether a method carries more than its source gave it."""
-    now = (method.__defaults__, method.__kwdefaults__, dict(vars(method)))
-    if before is None or now[0] is not before[0] or now[1] is not before[1]:
+    if before is None or now.defaults is not before.defaults or now.options is not before.options:
         return True
-    if now[2].keys() != before[2].keys():
+    if now.attributes.keys() != before.attributes.keys():
         return True
-    if any(value is not before[2][name] for name, value in now[2].items()):
+    if any(value is not before.attributes[name] for name, value in now.attributes.items()):
         return True
-    inside = (*(now[0] or ()), *(now[1] or {}).values(), *now[2].values())
+    inside = (*(now.defaults or ()), *(now.options or {}).values(), *now.attributes.values())
     return any(_may_have_changed("", value) for value in inside)

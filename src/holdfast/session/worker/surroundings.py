@@ -5,16 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from holdfast.session.worker.blocks import Block, Blocks
 from holdfast.session.worker.codes import CodeIndex
-from holdfast.session.worker.definitions import attributes_of
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Place, Tracker
+from holdfast.session.worker.snapshots import Snapshot, attributes_of, home
 
 
 def memory(owner: object) -> memoryview:
@@ -35,6 +36,7 @@ class Surroundings:
     apart: bool = False  # whether this is a copy of the session's process
     threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
+    snapshots: Mapping[int, Mapping[str, Snapshot]] = field(default_factory=dict)  # of classes
     families: dict[type, Reduce | None] = field(default_factory=dict)
     tracker: Tracker = field(default_factory=Tracker.off)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory
@@ -98,3 +100,7 @@ class Surroundings:
                 if found is obj:
                     return made, path
         return None
+
+    def method(self, obj: FunctionType) -> tuple[type, str] | None:
+        """The class whose source makes this function, if it still has it, and its name there."""
+        return home(obj, self.objects.values(), self.snapshots)

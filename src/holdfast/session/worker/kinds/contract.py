@@ -49,6 +49,9 @@ class Recorder(Protocol):
     def outer(self, obj: type) -> tuple[type, str] | None:
         """The defined class that a class stands in, and the way to it from there."""
 
+    def method(self, obj: FunctionType) -> tuple[type, str] | None:
+        """The class whose source makes a function, and its name there."""
+
     def place(self, code: CodeType) -> tuple[object, ...] | None:
         """Where code stands in source; None for code without source, which is not portable."""
 

@@ -7,6 +7,8 @@ from types import CellType, CodeType, FunctionType
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.kinds import modules
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+from holdfast.session.worker.placeholder import Placeholder
+from holdfast.session.worker.snapshots import attributes_of, functions_of
 
 
 class Scope:
@@ -27,6 +29,14 @@ class Names:
 
     def __reduce__(self) -> Reduction:
         return modules.names, (self.module,)
+
+
+def method(cls: type, name: str) -> FunctionType | Placeholder:
+    """The function that a class has by that name, also a static one's."""
+    own = attributes_of(cls)
+    if "_holdfast_named" in own:  # what stands for a class that is missing, or is being made
+        return Placeholder("function", f"{cls.__name__} is not there")
+    return functions_of(own)[name]
 
 
 def function_state(function: FunctionType) -> dict[str, object]:
@@ -56,6 +66,10 @@ def _function(recorder: Recorder, obj: FunctionType) -> Reduction:
         return reference
     scope: object = obj.__globals__
     if scope is recorder.namespace:
+        found = recorder.method(obj) if "." in obj.__qualname__ else None
+        if found is not None:
+            recorder.local(obj)
+            return method, found
         scope = Scope("__main__")
     else:
         owner = modules.owner_of(obj.__globals__)
