@@ -30,8 +30,8 @@ def command(
     """
     from holdfast.cli import files as states
     from holdfast.cli.values import diff_shape
+    from holdfast.session.variables import compare
     from holdfast.view.difference import page, values
-    from holdfast.view.variables import compare
 
     if kept := states.meant(invocation, a, files):
         # The other one must be a file, too.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.model.difference import ValueChange
+    from holdfast.session.variables import VariableChange
     from holdfast.store.comparison import Diff
-    from holdfast.view.variables import VariableChange
 
 
 def diff_shape(diff: Diff, variables: list[VariableChange] | None) -> dict[str, object]:

@@ -7,8 +7,8 @@ import asyncio
 from holdfast.drill.scratch import Scratch, Trial
 from holdfast.model.report import Item
 from holdfast.session import Session
+from holdfast.session.variables import VariableChange, compare
 from holdfast.view.reports import read_report
-from holdfast.view.variables import VariableChange, compare
 
 _CAME_BACK = ("exact", "rebuilt")
 

@@ -26,6 +26,10 @@ class ValueChange:
     before: Any
     after: Any
 
+    def __str__(self) -> str:
+        place = f"{self.part}: {self.path}" if self.path else self.part
+        return f"{place}: {self.before!r} -> {self.after!r}"
+
 
 def compare_values(part: str, before: Any, after: Any, path: str = "") -> Iterator[ValueChange]:
     """Every place where two JSON-like values differ."""

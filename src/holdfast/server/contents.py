@@ -11,9 +11,9 @@ from holdfast.server import shapes
 from holdfast.server.shapes import Shape, item
 
 if TYPE_CHECKING:
+    from holdfast.session.variables import VariableChange
     from holdfast.store.comparison import Diff
     from holdfast.view.contents import Contents, Variable
-    from holdfast.view.variables import VariableChange
 
 MOST_NODES = 5000  # of one value
 MOST_CHANGES = 2000

@@ -167,7 +167,7 @@ def undo(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, obje
 )
 def diff(store: Store, given: Mapping[str, str], body: Struct) -> dict[str, object]:
     from holdfast.server.contents import difference
-    from holdfast.view.variables import compare
+    from holdfast.session.variables import compare
 
     found = store.diff(given["before"], given["after"])
     return difference(found, compare(store, found))

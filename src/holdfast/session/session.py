@@ -26,10 +26,10 @@ from holdfast.session.keeper import Keeper
 from holdfast.session.result import Result
 from holdfast.session.settings import Options, Settings
 from holdfast.session.transaction import Transaction
+from holdfast.session.variables import SessionDiff
 from holdfast.session.work import WORK_TIMEOUT
 from holdfast.session.workers import Workers
 from holdfast.store import Store
-from holdfast.store.comparison import Diff
 from holdfast.store.retention import Policy
 
 
@@ -390,20 +390,20 @@ class Session:
 
         return await asyncio.to_thread(look)
 
-    async def diff(self, a: Reference = "~1", b: Reference | None = None) -> Diff:
-        """What changed from one checkpoint of this session to another.
+    async def diff(self, a: Reference = "~1", b: Reference | None = None) -> SessionDiff:
+        """What changed from one checkpoint of this session to another; `print` shows it.
 
         By default from the head's parent to the head. Raises NotFound.
         """
 
-        def compare() -> Diff:
+        def compare() -> SessionDiff:
             (before, old), (after, new) = self._history.find(a), self._history.find(b)
             if before is not after:
                 raise UsageError(
                     "one of the two checkpoints is in memory and the other is not",
                     hint="compare two of the same kind",
                 )
-            return before.diff(old, new)
+            return SessionDiff.of(before, before.diff(old, new))
 
         return await asyncio.to_thread(compare)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.model.amounts import size
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.difference import ABSENT, ValueChange, compare_values
 from holdfast.store.ledger import Ledger
@@ -29,6 +30,12 @@ class PartDiff:
     size_after: int
     changed_bytes: int
 
+    def __str__(self) -> str:
+        if self.change != "changed":
+            return f"{self.name} {self.change}: {size(max(self.size_before, self.size_after))}"
+        sizes = dict.fromkeys((size(self.size_before), size(self.size_after)))
+        return f"{self.name} changed: {' -> '.join(sizes)}, {size(self.changed_bytes)} of it new"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
@@ -39,9 +46,19 @@ class Diff:
     parts: tuple[PartDiff, ...]
     values: tuple[ValueChange, ...]
 
+    def __str__(self) -> str:
+        """In a few lines, for people."""
+        what = f"{self.after.subject}: {self.before.short} -> {self.after.short}"
+        return "\n  ".join([what, *(list(self.lines()) or ["the same content"])])
+
     @property
     def same(self) -> bool:
         return all(part.change == "same" for part in self.parts)
+
+    def lines(self) -> Iterator[str]:
+        """One for each part that is not the same, and for each value in those."""
+        yield from (str(part) for part in self.parts if part.change != "same")
+        yield from map(str, self.values)
 
 
 def diff(ledger: Ledger, before: Record, after: Record) -> Diff:

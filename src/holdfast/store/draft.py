@@ -25,7 +25,7 @@ from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
 from holdfast.store.parts.pagereader import PageReader
-from holdfast.store.parts.pagewriter import PageWriter
+from holdfast.store.parts.pagewriter import PageWriter, Written
 from holdfast.store.parts.part import (
     INLINE_LEAF,
     PIECES,
@@ -142,15 +142,13 @@ class Draft:
         if before.split not in ("pages", "segment"):
             raise BadInput(f"{name!r} is not made of pages, so it cannot be patched")
         try:
-            base = PageReader(self._ledger.library, before)
+            base = PageReader(self._ledger.library, before, self._ledger.tables)
             writer = PatchWriter(self._sink, self._ledger.library, base, before.split == "segment")
-            root, leaves, used = writer.patch(stretches)
+            written = writer.patch(stretches)
         except BaseException:
             self.discard()
             raise
-        self._pieces[name] = self._mapped(
-            name, before.size, before.split, root, before.skew, leaves, used
-        )
+        self._pieces[name] = self._paged(name, before.size, before.split, before.skew, written)
 
     def _source(self, name: str, of: str | None) -> Origin:
         """The checkpoint to take a part over from, looked up once: our hold keeps it in place."""
@@ -222,9 +220,16 @@ class Draft:
         library = self._ledger.library
         base = self._base(name, skew)
         writer = PageWriter(self._sink, library, base, aligned=split == "segment")
-        total, root, leaves, used = writer.write(windows(source, skew))
-        size = max(0, total - skew)
-        return self._mapped(name, size, split, root, skew, leaves, used)
+        total, written = writer.write(windows(source, skew))
+        return self._paged(name, max(0, total - skew), split, skew, written)
+
+    def _paged(self, name: str, size: int, split: Split, skew: int, written: Written) -> Piece:
+        piece = self._mapped(name, size, split, written.root, skew, written.leaves, written.chunks)
+        piece.kept_in, piece.kept = tuple(written.kept_in), lambda: written.kept
+        for leaf, table in zip(piece.record.leaf_ids(), written.tables, strict=False):
+            if len(table.ids) <= 2 * len(table):  # else many of them are no longer in use
+                self._ledger.tables.keep(leaf, table)
+        return piece
 
     def _base(self, name: str, skew: int) -> PageReader | None:
         """The parent's part to compare with, where it has one and all of it is there. A parent

@@ -41,7 +41,7 @@ from holdfast.store.log.entries import (
 )
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts
-from holdfast.store.parts.recall import Recall
+from holdfast.store.parts.recall import Recall, Tables
 
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
 
@@ -66,6 +66,7 @@ class Ledger:
         self._swept = -1  # of copies, after the entry that dropped something
         self.library = Library(backend, cipher)
         self.recall = Recall()
+        self.tables = Tables()
         self.catalogue = Catalogue()
         self._lock = threading.RLock()
         self.refresh()

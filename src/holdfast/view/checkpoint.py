@@ -23,7 +23,7 @@ _GAP = re.compile(r"\n(?:[ \t]*\n){2,}")
 
 def changes(store: Store, manifest: Manifest, *, trust: bool = False) -> dict[str, str] | None:
     """What became of each variable since the parent; None without one, or of something else."""
-    from holdfast.view.variables import compare
+    from holdfast.session.variables import compare
 
     checkpoint = manifest.checkpoint
     if checkpoint.subject.kind != "session" or not checkpoint.parents:

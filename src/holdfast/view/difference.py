@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.model.difference import ValueChange
 from holdfast.model.report import Item
+from holdfast.session.variables import VariableChange, is_noise, told
 from holdfast.store.comparison import Diff
 from holdfast.view.table import Column, table
 from holdfast.view.values import brief
-from holdfast.view.variables import VariableChange, is_noise
 from holdfast.view.words import size
 
 
@@ -18,11 +18,11 @@ def page(diff: Diff, variables: list[VariableChange] | None, everything: bool) -
     parts = [part for part in diff.parts if everything or part.change != "same"]
     if variables is not None and not everything:
         found = tuple(each for each in found if not is_noise(each.part, each.path))
-        told = {each.part for each in found}
+        named = {each.part for each in found}
         parts = [
             each
             for each in parts
-            if each.name not in ("report", "environment") or each.name in told
+            if each.name not in ("report", "environment") or each.name in named
         ]
     tables = []
     if parts:
@@ -82,12 +82,7 @@ def values(changes: tuple[ValueChange, ...]) -> str:
 
 
 def _brief(item: Item | None) -> str:
-    """`exact, 24 B`; for what did not come through whole, why."""
-
-    if item is None:
-        return "-"
-    more = size(item.size_bytes) if item.size_bytes else item.reason
-    return f"{item.outcome}, {more}" if more else item.outcome
+    return "-" if item is None else told(item)
 
 
 def _place(change: ValueChange) -> str:

@@ -45,8 +45,8 @@ def log_page(store: Store, subject: Subject) -> str:
 
 def whos_page(store: Store, subject: Subject, variables: Iterable[Variable]) -> str:
     """The variables that are there now, with what the head did with each, and what changed."""
+    from holdfast.session.variables import compare
     from holdfast.view.reports import read_report
-    from holdfast.view.variables import compare
 
     head = store.head(subject)
     report = read_report(store, store.show(head)) if head else None
@@ -59,8 +59,8 @@ def whos_page(store: Store, subject: Subject, variables: Iterable[Variable]) -> 
 
 def diff_page(store: Store, diff: Diff) -> str:
     """What changed between two checkpoints, variable by variable."""
+    from holdfast.session.variables import compare
     from holdfast.view.difference import page
-    from holdfast.view.variables import compare
 
     return page(diff, compare(store, diff), everything=False) or "nothing changed"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from holdfast.model.amounts import size
 from holdfast.model.checkpoint import Checkpoint
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+__all__ = ["age", "count", "day", "notes", "printable", "size"]
 
 # Control characters can move the cursor and set titles; the bidirectional overrides make a name
 # read as another one. Both may arrive in a reason or tag that somebody else wrote.
@@ -17,17 +18,6 @@ _TRICKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069
 def printable(text: str) -> str:
     """The text on one line, with every character that could act on a terminal spelled out."""
     return _TRICKS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
-
-
-def size(count: int) -> str:
-    """`0 B`, `999 B`, `1.5 MB`: decimal units, three figures at most."""
-    value = float(count)
-    for unit in _UNITS:
-        if value < 999.5 or unit == _UNITS[-1]:
-            break
-        value /= 1000
-    figures = f"{value:.1f}" if unit != "B" and value < 9.95 else f"{value:.0f}"
-    return f"{figures} {unit}"
 
 
 def age(time: datetime, now: datetime) -> str:

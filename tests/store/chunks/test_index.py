@@ -58,17 +58,18 @@ def test_every_place_is_found(packs: dict[bytes, list[int]]) -> None:
     index.add_packs(list(packs))  # again: no difference
     wanted = list(range(70))
     many = index.find_many([chunk(n) for n in wanted])
-    some = [chunk(n) for n in wanted[::3]]
-    assert [*map(sorted, index.find_again(some))] == [*map(sorted, many[::3])]
-    assert index.find_again([chunk(n) for n in wanted]) == many  # some of which were asked for
     for n in wanted:
         expected = {place(name, n) for name, numbers in packs.items() if n in numbers}
         assert set(index.find(chunk(n))) == expected
         assert sorted(many[n]) == sorted(index.find(chunk(n)))
     columns = index.places([chunk(n) for n in wanted])
+    volumes = index.volumes([chunk(n) for n in wanted])
     for n in wanted:
-        if columns.pack[n] >= 0:
+        if columns.pack[n] < 0:
+            assert volumes[n] is None  # nothing is in the log here
+        else:
             name = index.name(int(columns.pack[n]))
+            assert volumes[n] == name
             assert n in packs[name]
             assert columns.offset[n] == place(name, n).offset
     present = sorted({n for numbers in packs.values() for n in numbers})
@@ -85,6 +86,7 @@ def test_chunks_in_the_log_are_found_and_forgotten() -> None:
     index.add_bodies([body(b"b" * 16, 2)])
     assert len(index.find(chunk(1))) == 2
     assert index.has_all([chunk(1), chunk(2)])
+    assert index.volumes([chunk(n) for n in (1, 2, 3)]) == [b"a" * 16, b"a" * 16, None]
     assert index.rows(b"a" * 16) == [(chunk(n), place(b"a" * 16, n)) for n in (1, 2)]
     index.add_bodies([body(b"b" * 16, 2)], reset=True)
     assert index.find(chunk(2)) == [place(b"b" * 16, 2)]

@@ -6,10 +6,10 @@ from holdfast.model.errors import Corrupt, Denied, NotFound
 from holdfast.model.subject import Subject
 from holdfast.server import contents, shapes
 from holdfast.server.mcp.answers import Compared, Known, Listed, Moment
+from holdfast.session.variables import compare
 from holdfast.store import Store
 from holdfast.view.contents import look
 from holdfast.view.reports import read_report
-from holdfast.view.variables import compare
 
 
 def listed(store: Store, subject: Subject | None, limit: int, running: frozenset[str]) -> Listed:

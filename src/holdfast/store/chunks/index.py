@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Prefixes = NDArray[np.uint64]
     LoadRows = Callable[[bytes], Rows]
 
-_ASKED = 1 << 16  # chunks whose places are remembered
 _FEW = 4
 
 
@@ -123,9 +122,6 @@ class Index:
         self._inline: dict[bytes, tuple[Any, ...]] = {}
         self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
-        # What was found for those who asked for many; one checkpoint after the other asks for
-        # nearly the same. It may miss places that were added since.
-        self._asked: dict[bytes, list[Location]] = {}
 
     def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
         """Remember chunks that stand in the log; `reset` says that these are all there are. They
@@ -136,7 +132,6 @@ class Index:
         with self._lock:
             if reset:
                 self._inline, self._bodies = {}, []
-                self._asked.clear()
             self._bodies.append(bodies)
 
     def _in_log(self) -> dict[bytes, tuple[Any, ...]]:
@@ -174,7 +169,6 @@ class Index:
     def _add_table(self, table: _Table) -> None:
         number = self._numbers[table.name] = len(self._tables)
         self._tables.append(table)
-        self._asked.clear()
         level = _Level.of(table, number)
         # Levels grow by a factor, so that there are few to search and little is merged twice.
         while self._levels and len(self._levels[-1].prefixes) < 4 * len(level.prefixes):
@@ -206,27 +200,14 @@ class Index:
     def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
         """`find` for many at once, with one search a level."""
         with self._lock:
-            return self._search(chunks)
-
-    def find_again(self, chunks: list[bytes]) -> list[list[Location]]:
-        """Like `find_many`, but places may be missing that were added since somebody asked."""
-        with self._lock:
-            asked = self._asked
-            unknown = [chunk for chunk in chunks if chunk not in asked]
-            if not unknown:
-                return [asked[chunk] for chunk in chunks]
-            if len(asked) + len(unknown) > _ASKED:
-                asked.clear()
-                unknown = chunks
-            found = dict(zip(unknown, self._search(unknown), strict=True))
-            asked |= {chunk: places for chunk, places in found.items() if places}
-            return [found[c] if c in found else asked[c] for c in chunks]
-
-    def _search(self, chunks: list[bytes]) -> list[list[Location]]:
-        inline = self._in_log()
-        found = [_located(inline.get(chunk, ())) for chunk in chunks]
-        if not self._levels:
+            inline = self._in_log()
+            found = [_located(inline.get(chunk, ())) for chunk in chunks]
+            if self._levels:
+                self._search(chunks, found)
             return found
+
+    def _search(self, chunks: list[bytes], found: list[list[Location]]) -> None:
+        """Add what is in packs."""
         ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
         wanted = ids[:, 0].astype(np.uint64)
         for level in self._levels:
@@ -238,7 +219,6 @@ class Index:
                 for i, place in self._same(level, at[left], ids[left], left):
                     found[i].append(place)
                 at[left] += 1
-        return found
 
     def _same(
         self, level: _Level, at: NDArray[np.intp], ids: Prefixes, asked: NDArray[np.intp]
@@ -274,6 +254,16 @@ class Index:
                     found.plain[mine] = table.plain[rows]
                     found.codec[mine] = table.codec[rows]
         return found
+
+    def volumes(self, chunks: list[bytes]) -> list[bytes | None]:
+        """One volume for each of many chunks; None where none was found this quickly."""
+        with self._lock:
+            inline, packs = self._in_log(), self.places(chunks).pack.tolist()
+            names = {number: self.name(number) for number in set(packs) if number >= 0}
+            return [
+                inline[chunk][0].volume if chunk in inline else names.get(pack)
+                for chunk, pack in zip(chunks, packs, strict=True)
+            ]
 
     def prefer_mappable(self, chunks: list[bytes], found: Places) -> None:
         """Turn to raw copies on page boundaries where `places` came upon another one."""

@@ -128,10 +128,18 @@ class Sink:
         """What is encrypted cannot be mapped, so it need not lie where it could be."""
         return wanted and not self._cipher.seals
 
+    def kept_in(self, chunks: Iterable[bytes]) -> tuple[set[bytes], list[bytes]]:
+        """The volumes that hold chunks of an earlier checkpoint, and the chunks that are in none of
+        these: those of this draft, and others that need a closer look."""
+        asked = [c for c in chunks if c not in self._fresh and c not in self._referred]
+        found = dict(zip(asked, self._index.volumes(asked), strict=True))
+        usable = {name for name in {*found.values()} if name is not None and self._usable(name)}
+        return usable, [chunk for chunk in chunks if found.get(chunk) not in usable]
+
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
         unknown = [c for c in chunks if c not in self._fresh and c not in self._referred]
-        found = self._index.find_again(unknown)
+        found = self._index.find_many(unknown)
         given_up = self._given_up(place for places in found for place in places)
         for chunk, places in zip(unknown, found, strict=True):
             place = next((one for one in places if one.volume not in given_up), None)

@@ -169,31 +169,24 @@ class PageTable:
             self._shared = frozenset(self.ids[i] for i in np.flatnonzero(uses > 1).tolist())
         return self._shared
 
-    def used_ids(self) -> list[bytes]:
-        return [self.ids[i] for i in self._used().tolist()]
-
-    def _used(self) -> NDArray[np.int32]:
-        """The numbers of chunks in use, in order."""
-        over = [number for found in self.layers.values() for number, _ in found]
-        chunks = np.append(self.chunk.reshape(-1), np.array(over, dtype=np.int32))
-        used: NDArray[np.int32] = distinct(chunks[chunks != HOLE])
-        return used
-
-    def encode(self) -> bytes:
-        used = self._used()
+    def encode(self) -> tuple[bytes, list[bytes]]:
+        """The leaf as it is stored, and the chunks that it uses."""
         runs = self.runs()
+        over = [(b, *each) for b, found in sorted(self.layers.items()) for each in found]
+        numbers = np.array([number for _, number, _ in over], dtype=np.int32)
+        used = distinct(np.append(runs.chunk, numbers))
+        ids = [self.ids[i] for i in used.tolist()]
         rows = np.zeros(len(runs.page), dtype=_COLUMNS)
         rows["block"], rows["page"] = runs.page // PAGES, runs.page % PAGES
         rows["pages"] = runs.pages
         rows["chunk"] = np.searchsorted(used, runs.chunk)
         rows["at"] = runs.at
-        leaf = [b"".join(self.hashes), b"".join(self.ids[i] for i in used.tolist()), _columns(rows)]
-        if self.layers:
-            over = [(b, *each) for b, found in sorted(self.layers.items()) for each in found]
+        leaf = [b"".join(self.hashes), b"".join(ids), _columns(rows)]
+        if over:
             layers = np.array(over, dtype=_LAYERS)
-            layers["chunk"] = np.searchsorted(used, [number for _, number, _ in over])
+            layers["chunk"] = np.searchsorted(used, numbers)
             leaf.append(_columns(layers))
-        return msgspec.msgpack.encode(leaf)
+        return msgspec.msgpack.encode(leaf), ids
 
     @classmethod
     def decode(cls, data: Buffer) -> PageTable:
@@ -219,11 +212,12 @@ class PageTable:
             if block >= count or number >= len(table.ids):
                 raise Corrupt("the map of a part lays deltas outside of it")
             table.layers.setdefault(block, []).append((number, start))
-        # Position within its own run, for every page that an extent covers.
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        where = np.repeat(first, lengths) + within
-        table.chunk.reshape(-1)[where] = np.repeat(rows["chunk"].astype(np.int32), lengths)
-        table.at.reshape(-1)[where] = np.repeat(rows["at"].astype(np.int64), lengths) + within
+        # For every page that an extent covers: which extent, and from that all else.
+        run = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+        where = np.arange(len(run), dtype=np.int32)
+        where += (first - (np.cumsum(lengths) - lengths)).astype(np.int32)[run]
+        table.chunk.reshape(-1)[where] = rows["chunk"].astype(np.int32)[run]
+        table.at.reshape(-1)[where] = where + (rows["at"] - first).astype(np.int32)[run]
         return table
 
 

@@ -12,6 +12,7 @@ from holdfast.store.chunks.library import Library
 from holdfast.store.parts import deltas
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE, Extent, PageTable
 from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.recall import Tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,23 +23,33 @@ if TYPE_CHECKING:
 class PageReader:
     """Assembles the blocks of one part."""
 
-    def __init__(self, library: Library, part: PartRecord) -> None:
+    def __init__(self, library: Library, part: PartRecord, recall: Tables | None = None) -> None:
+        """Tables that can be recalled are not read."""
         self.part = part
         self.total = part.skew + part.size  # bytes on the page grid
         self.block_count = -(-self.total // BLOCK)
         self._library = library
         self._leaf_ids = part.leaf_ids()
+        self._recall = recall
         self._tables: dict[int, PageTable] = {}
         self._extents: dict[int, list[list[Extent]]] = {}
 
     def table(self, leaf: int) -> PageTable:
         found = self._tables.get(leaf)
         if found is None:
-            data = self.part.map if self.part.inline else self._library.get(self._leaf_ids[leaf])
-            found = self._tables[leaf] = PageTable.decode(data)
+            found = self._tables[leaf] = self._recalled(leaf) or self._read(leaf)
             if len(found) != min(LEAF_BLOCKS, self.block_count - leaf * LEAF_BLOCKS):
                 raise Corrupt(f"the map of part {self.part.name!r} has the wrong length")
         return found
+
+    def _recalled(self, leaf: int) -> PageTable | None:
+        if self._recall is None or self.part.inline:
+            return None
+        return self._recall.get(self._leaf_ids[leaf])
+
+    def _read(self, leaf: int) -> PageTable:
+        data = self.part.map if self.part.inline else self._library.get(self._leaf_ids[leaf])
+        return PageTable.decode(data)
 
     def tables(self) -> list[PageTable]:
         return [self.table(leaf) for leaf in range(-(-self.block_count // LEAF_BLOCKS))]

@@ -64,6 +64,18 @@ class _Delta(NamedTuple):
     merged: bool  # from what lies under all deltas of the parent's block
 
 
+class Written(NamedTuple):
+    """A part as it was written: the chunks of this draft, and those of earlier ones, which are in
+    these volumes."""
+
+    root: bytes
+    leaves: list[bytes]  # encoded
+    tables: list[PageTable]
+    chunks: set[bytes]
+    kept: set[bytes]
+    kept_in: set[bytes]
+
+
 @dataclass(slots=True)
 class Examined:
     """What examining one block found out. Neither `data` nor `changed`: it is as before."""
@@ -90,8 +102,8 @@ class PageWriter:
         self._pages = Gathering(sink, aligned)
         self._deltas = Gathering(sink, aligned=False)
 
-    def write(self, windows: Iterator[Fetch]) -> tuple[int, bytes, list[bytes], set[bytes]]:
-        """Returns bytes on the grid, the root, the encoded leaves, and the chunks in use."""
+    def write(self, windows: Iterator[Fetch]) -> tuple[int, Written]:
+        """Returns bytes on the grid, and what was written."""
         total = 0
         block = 0
         numbered = zip(windows, count(step=_BLOCKS_PER_WINDOW))
@@ -102,10 +114,10 @@ class PageWriter:
                     self._enter(self._table(block), block % LEAF_BLOCKS, item)
                     block += 1
                 total += size
-        return total, *self._finished(block)
+        return total, self._finished(block)
 
-    def _finished(self, blocks: int) -> tuple[bytes, list[bytes], set[bytes]]:
-        """The root, the encoded leaves, and the chunks in use, of so many blocks."""
+    def _finished(self, blocks: int) -> Written:
+        """What was written, in so many blocks."""
         self._pages.seal()
         self._deltas.seal()
         # The last leaf was sized for a full one or for the parent's length.
@@ -113,9 +125,15 @@ class PageWriter:
             kept = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
             if len(self._tables[-1]) != kept:
                 self._tables[-1] = self._tables[-1].resized(kept)
-        used = {chunk for table in self._tables for chunk in table.used_ids()}
-        self._sink.refer(used, self._library.get)
-        return pages_root(self._tables), [table.encode() for table in self._tables], used
+        tables = self._tables
+        encoded = [table.encode() for table in tables]
+        used = {chunk for _, chunks in encoded for chunk in chunks}
+        volumes, chunks = self._sink.kept_in(used)
+        self._sink.refer(chunks, self._library.get)
+        leaves = [leaf for leaf, _ in encoded]
+        return Written(
+            pages_root(tables), leaves, tables, {*chunks}, used.difference(chunks), volumes
+        )
 
     def _examine(self, windows: list[tuple[Fetch, int]]) -> tuple[list[Examined], int]:
         found: list[Examined] = []
@@ -169,7 +187,7 @@ class PageWriter:
                 return self._delta(base, block, old, words) if same_size else None
         except Corrupt:
             return None  # a damaged parent is no reason to lose the child
-        contents = words[changed]
+        contents = words if len(changed) == len(words) else words[changed]
         used = np.bitwise_or.reduce(contents, axis=1) != 0
         if used.all():
             return _Changes(changed[:0], changed, contents)
@@ -220,7 +238,7 @@ class PageWriter:
         pages, contents = changes.other, changes.contents
         while len(pages):
             count = min(len(pages), self._pages.room // PAGE)
-            number, start = self._pages.add(table, contents[:count].tobytes())
+            number, start = self._pages.add(table, contents[:count].data.cast("B"))
             table.chunk[at, pages[:count]] = number
             table.at[at, pages[:count]] = np.arange(count) + start // PAGE
             pages, contents = pages[count:], contents[count:]

@@ -14,7 +14,7 @@ from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.sink import Sink
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS
 from holdfast.store.parts.pagereader import PageReader
-from holdfast.store.parts.pagewriter import Examined, PageWriter
+from holdfast.store.parts.pagewriter import Examined, PageWriter, Written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +34,8 @@ class PatchWriter(PageWriter):
         super().__init__(sink, library, base, aligned)
         self._like = base
 
-    def patch(self, stretches: Iterable[Stretch]) -> tuple[bytes, list[bytes], set[bytes]]:
-        """Returns the root, the encoded leaves, and the chunks in use. Raises Corrupt."""
+    def patch(self, stretches: Iterable[Stretch]) -> Written:
+        """Returns what was written. Raises Corrupt."""
         count = self._like.block_count
         self._tables = [table.resized(len(table)) for table in self._like.tables()]
         touched = _by_block(stretches, self._like.part.skew, self._like.total)
@@ -50,6 +50,10 @@ class PatchWriter(PageWriter):
         size = self._like.block_size(block)
         data: NDArray[np.uint8]
         before: NDArray[np.uint8] | None = None
+        if pieces[0][1] == size:
+            _, _, fetch, where = pieces[0]
+            data = np.frombuffer(fetch(where, size), dtype=np.uint8)
+            return block, self._examine_block(data, block)
         if sum(length for _, length, _, _ in pieces) == size:
             data = np.empty(size, dtype=np.uint8)
         else:

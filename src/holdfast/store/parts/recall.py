@@ -11,10 +11,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast.store.parts.blocks import PageTable
 from holdfast.store.parts.trees import Twig
 
 _LARGEST = 32 * 1024 * 1024  # bytes of plain encoding
 _ALL = 64 * 1024 * 1024
+_TABLES = 64  # of up to 100 KiB
 
 Key = tuple[str, str]  # a subject and the name of a part
 
@@ -27,6 +29,26 @@ class Recollection:
     volumes: Mapping[bytes, bytes]  # by chunk, of the tree's and of some that it no longer has
     needs: frozenset[bytes]  # the volumes that the tree's own are in
     seq: int
+
+
+class Tables:
+    """The page tables that were written last, by the ids of their leaves: whoever patches a part
+    begins with them. Nobody changes one that is here. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, PageTable] = OrderedDict()
+
+    def get(self, leaf: bytes) -> PageTable | None:
+        with self._lock:
+            return self._kept.get(leaf)
+
+    def keep(self, leaf: bytes, table: PageTable) -> None:
+        with self._lock:
+            self._kept.pop(leaf, None)
+            self._kept[leaf] = table
+            if len(self._kept) > _TABLES:
+                self._kept.popitem(last=False)
 
 
 class Recall:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast import sync
 from holdfast.session import SessionCheckpoint
+from holdfast.session.variables import compare
 from holdfast.store import open_store
-from holdfast.view.variables import compare
 
 
 def test_changes_in_shared_objects_segments_and_memory() -> None:
@@ -40,3 +40,35 @@ def test_changes_in_shared_objects_segments_and_memory() -> None:
     assert names(second, third) == {"big", "holder"}
     assert names(third, fourth) == {"array", "view"}
     assert names(fourth, fifth) == set()  # labels outlive a restore
+
+
+def test_a_diff_can_be_printed() -> None:
+    with sync.Session("told", store=open_store("memory://")) as session:
+        session.execute("kept = 1\nnumbers = [1]\ngone = 'text'", check=True)
+        first = session.checkpoint()
+        session.execute("numbers.append(2)\ndel gone\nnew = iter([])", check=True)
+        second = session.checkpoint()
+        shown = str(session.diff())
+        nothing = str(session.diff(second, second))
+    heading, *lines = shown.splitlines()
+    assert heading == f"session/told: {first.short} -> {second.short}"
+    assert [line.split(":")[0] for line in lines] == [
+        "  numbers changed", "  gone removed", "  new added",
+    ]  # fmt: skip
+    assert "exact, " in lines[0] and " -> " in lines[0]
+    assert nothing.splitlines()[1:] == ["  the same content"]
+
+
+def test_a_diff_of_the_store_can_be_printed() -> None:
+    store = open_store("memory://")
+    made = []
+    for loss, data in ((0.5, b"a"), (0.25, b"ab")):
+        with store.draft("state/run") as draft:
+            draft.put("metrics", {"loss": loss}, split="structure")
+            draft.put("data", data)
+            made.append(draft.commit())
+    assert str(store.diff(made[0].id, made[1].id)).splitlines()[1:] == [
+        "  data changed: 1 B -> 2 B, 2 B of it new",
+        "  metrics changed: 15 B, 15 B of it new",
+        "  metrics: loss: 0.5 -> 0.25",
+    ]

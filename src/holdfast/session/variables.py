@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
+from holdfast.model.amounts import size
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt
 from holdfast.model.report import Item
 from holdfast.session import layout
+from holdfast.session.checkpoints import report_of
 from holdfast.store import Store
 from holdfast.store.comparison import Diff
-from holdfast.view.reports import read_report
 
 _RECORDS = "namespace/"
 _HEADER = 1 << 20  # a longer one is no header
@@ -34,17 +35,43 @@ class VariableChange:
     before: Item | None
     after: Item | None
 
+    def __str__(self) -> str:
+        said = [told(item) for item in (self.before, self.after) if item is not None]
+        return f"{self.name} {self.change}: {' -> '.join(dict.fromkeys(said))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDiff(Diff):
+    """What changed from one checkpoint of a session to another, by variable."""
+
+    variables: tuple[VariableChange, ...]
+
+    @classmethod
+    def of(cls, store: Store, diff: Diff, *, trust: bool = False) -> Self:
+        """Raises Denied or Corrupt."""
+        return cls(
+            before=diff.before, after=diff.after, parts=diff.parts, values=diff.values,
+            variables=tuple(compare(store, diff, trust=trust) or ()),
+        )  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        """One for each variable."""
+        yield from map(str, self.variables)
+
+
+def told(item: Item) -> str:
+    """`exact, 24 B`; for what did not come through whole, why."""
+    more = size(item.size_bytes) if item.size_bytes else item.reason
+    return f"{item.outcome}, {more}" if more else item.outcome
+
 
 def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableChange] | None:
     """The variables that differ, or None when these are not two checkpoints of sessions."""
     if {diff.before.subject.kind, diff.after.subject.kind} != {"session"}:
         return None
-    old = read_report(store, store.show(diff.before), trust=trust)
-    new = read_report(store, store.show(diff.after), trust=trust)
-    if old is None or new is None:
+    before, after = (_items(store, each, trust) for each in (diff.before, diff.after))
+    if before is None or after is None:
         return None
-    before = {item.name: item for item in old.items}
-    after = {item.name: item for item in new.items}
     differ = {part.name for part in diff.parts if part.change != "same"}
     stored = [_Kept(store, each, trust) for each in (diff.before, diff.after)]
     changes = []
@@ -53,7 +80,7 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
         if a is None or b is None:
             change: Literal["added", "removed", "changed"] = "added" if a is None else "removed"
         elif (
-            _told(a) != _told(b)
+            _reported(a) != _reported(b)
             or stored[0].of(name) != stored[1].of(name)
             or any(not differ.isdisjoint(each.parts_of(name)) for each in stored)
         ):
@@ -64,7 +91,18 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
     return changes
 
 
-def _told(item: Item) -> tuple[object, ...]:
+def _items(store: Store, checkpoint: Checkpoint, trust: bool) -> dict[str, Item] | None:
+    """What the capture reported, by name; None when that is another writer's idea of a report."""
+    if store.show(checkpoint).part("report") is None:
+        return None
+    try:
+        found = msgspec.convert(store.value(checkpoint, "report", trust=trust), layout.ReportPart)
+    except msgspec.ValidationError:
+        return None
+    return {item.name: item for item in report_of(found.items).items}
+
+
+def _reported(item: Item) -> tuple[object, ...]:
     """What two captures say alike about a variable that is the same."""
     return item.outcome, item.reason, item.tier, item.size_bytes
 
