@@ -55,7 +55,8 @@ def test_a_diff_can_be_printed() -> None:
     assert [line.split(":")[0] for line in lines] == [
         "  numbers changed", "  gone removed", "  new added",
     ]  # fmt: skip
-    assert "exact, " in lines[0] and " -> " in lines[0]
+    assert "exact, " in lines[0]
+    assert " -> " in lines[0]
     assert nothing.splitlines()[1:] == ["  the same content"]
 
 
