@@ -42,6 +42,7 @@ _LIBRARIES = {
     *sys.stdlib_module_names, "matplotlib", "numpy", "pandas", "polars", "pyarrow", "scipy",
     "sklearn", "torch",
 }  # fmt: skip
+_LARGE = 1 << 20  # bytes: records of this size are not sent, but mapped
 _RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
 _MEMORY = re.compile(r"buffers/[a-z0-9]{1,40}")
 
@@ -266,7 +267,7 @@ def read(
         parts[name] = layout.encode(found)
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
-    memory = store.lay_out(reference, trust=trust)
+    memory = store.lay_out(reference, large=_LARGE, trust=trust)
     for name in names - parts.keys() - memory.keys():
         parts[name] = store.read(reference, name, trust=trust)
     return Stored(parts, memory)

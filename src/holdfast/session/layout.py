@@ -146,7 +146,12 @@ def encode_record(record: Record) -> bytes:
     return b"".join((lengths[0], header, lengths[1], record.data))
 
 
-def decode_records(part: bytes) -> Iterator[Record]:
+def is_record(part: str) -> bool:
+    """Whether a part of that name holds records."""
+    return part.startswith("namespace/")
+
+
+def decode_records(part: bytes | memoryview) -> Iterator[Record]:
     """The records of a part. Raises Corrupt."""
     view = memoryview(part)
     position = 0

@@ -85,25 +85,32 @@ class Block:
         return data if self._fits else None
 
 
+# What was looked at in a capture: the array at an address, held so that nothing else comes to lie
+# there, and its block.
+Looked = dict[tuple[int, int], tuple[Any, Block]]
+
+
 class Blocks:
     """The blocks of a session, from one capture to the next."""
 
     def __init__(self) -> None:
         self._known: dict[int, list[Block]] = {}  # by how many values they have
 
-    def survey(self, found: Iterable[Any]) -> None:
+    def survey(self, found: Iterable[Any]) -> Looked:
         """Before a capture: hold the values of these arrays, and forget what nobody uses."""
         before = [block for blocks in self._known.values() for block in blocks]
         for block in before:
             block.used, block.last = False, block.used
+        looked: Looked = {}
         for array in found:
-            self.of(array)
+            looked[place(array)] = array, self.of(array)
         kept: dict[int, list[Block]] = {}
         for count, blocks in self._known.items():
             left = [block for block in blocks if block.used or block.last]
             if left:
                 kept[count] = left
         self._known = kept
+        return looked
 
     def of(self, array: Any) -> Block:
         """The block of an array in one piece."""
@@ -132,9 +139,15 @@ class Blocks:
         self._known.clear()
 
 
+def place(array: Any) -> tuple[int, int]:
+    """Where the memory of an array in one piece is."""
+    return array.__array_interface__["data"][0], array.nbytes
+
+
 def _addresses(array: Any) -> Any:
     """What lies in the memory of an array of objects."""
     import numpy
 
-    memory = (ctypes.c_char * array.nbytes).from_address(array.__array_interface__["data"][0])
+    address, size = place(array)
+    memory: Any = (ctypes.c_char * size).from_address(address)
     return numpy.frombuffer(memory, numpy.uintp)

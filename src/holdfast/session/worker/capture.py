@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import builtins
 import gc
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -101,12 +101,13 @@ class Capture:
         threads: int = 0,
         earlier: Earlier | None = None,
         blocks: Blocks | None = None,
+        objects: Iterable[Any] = (),
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
 
         `names` are those to keep, if some of the namespace belong to whoever lent it; `threads`
         run beside this one where the process cannot tell. `earlier` is what captures before this
-        one found out.
+        one found out; `objects` are the arrays of many objects that are easily found.
         """
         self._namespace = namespace
         self._all = namespace if names is None else names
@@ -126,6 +127,7 @@ class Capture:
         self._beside = randomness.states(definitions.imports) | around
         kept = labels or Labels()
         kept.begin()
+        blocks = blocks or Blocks()
         self._around = Surroundings(
             namespace,
             codes,
@@ -136,7 +138,8 @@ class Capture:
             known=secret_texts(namespace),
             tracker=tracker or Tracker.off(),
             threads=threads,
-            blocks=blocks or Blocks(),
+            blocks=blocks,
+            looked=blocks.survey(objects),
             snapshots=self._found.snapshots,
         )
         self._kept = Kept(cells)

@@ -117,7 +117,6 @@ class Worker:
             self._earlier = Earlier()
         places, objects = survey.look(self._namespace)
         self._tracker.watch(places)
-        self._blocks.survey(objects)
         beside = message.beside and self._snapshots.wanted(sum(size for _, size in places))
         try:
             with self._interrupts.working(message.request_id):
@@ -132,6 +131,7 @@ class Worker:
                     self._tracker,
                     earlier=self._earlier,
                     blocks=self._blocks,
+                    objects=objects,
                 )
                 environment = self._workspace.environment()
                 if not beside:

@@ -63,9 +63,9 @@ class Restore:
         self._sources = layout.decode(parts["sources"], layout.Sources)
         records = [
             record
-            for name in sorted(parts)
-            if name.startswith("namespace/")
-            for record in layout.decode_records(parts[name])
+            for name in sorted({*parts, *self._overlay})
+            if layout.is_record(name)
+            for record in layout.decode_records(self._part(name))
         ]
         self._records = own_records(records)
         self._objects = Objects(records, self._object_values)
@@ -185,13 +185,10 @@ class Restore:
 
     def memory(self, label: str) -> memoryview:
         """Memory that is kept beside the records."""
-        name = layout.BUFFERS + label
-        if name in self._overlay:
-            return self._overlay.view(name)
-        part = self._parts.get(name)
-        if part is None:
-            raise LookupError(f"there is no memory {label} in the checkpoint")
-        return memoryview(part)
+        try:
+            return self._part(layout.BUFFERS + label)
+        except KeyError:
+            raise LookupError(f"there is no memory {label} in the checkpoint") from None
 
     def lay(self, label: str, array: Any) -> bool:
         """Give an array its memory without reading it; False when it has to be copied."""
@@ -203,6 +200,11 @@ class Restore:
         self._overlay.placed(location(array), array.nbytes, label)
 
     # -- underneath ----------------------------------------------------------------------
+
+    def _part(self, name: str) -> memoryview:
+        if name in self._overlay:
+            return self._overlay.view(name)
+        return memoryview(self._parts[name])
 
     def _ensure(self, name: str) -> bool:
         """Bring one name back now, if the checkpoint has it and it is not there yet."""

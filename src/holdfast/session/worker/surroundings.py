@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from holdfast.session.worker.blocks import Block, Blocks
+from holdfast.session.worker.blocks import Block, Blocks, Looked, place
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.kinds.memory import address
@@ -42,6 +42,7 @@ class Surroundings:
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory
     places: dict[str, Place] = field(default_factory=dict)  # label -> where that is
     blocks: Blocks = field(default_factory=Blocks)
+    looked: Looked = field(default_factory=dict)
     values: dict[str, Block] = field(default_factory=dict)  # label -> what has its own record
     encoded: dict[str, bytes] = field(default_factory=dict)  # label -> that, if the host lacks it
 
@@ -64,7 +65,10 @@ class Surroundings:
 
     def block(self, array: Any) -> str | None:
         """The label of an array's values, which are kept in a record of their own."""
-        found = self.blocks.of(array)
+        where = place(array)
+        if where not in self.looked:
+            self.looked[where] = array, self.blocks.of(array)
+        _, found = self.looked[where]
         label = self.kept.shared(found.identity)
         if label not in self.values:
             if found.sent.get(self.tracker.base) != label:

@@ -11,7 +11,7 @@ from holdfast.store.copies import SMALLEST, Original
 from holdfast.store.faces.opened import Opened, Reference, check_trust
 from holdfast.store.log.catalogue import Record
 from holdfast.store.origin import Origin
-from holdfast.store.parts.layouts import Layouts
+from holdfast.store.parts.layouts import PAGED, Layouts
 from holdfast.store.parts.mapping import Mapping, map_part
 from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.streams import PartStream
@@ -120,8 +120,11 @@ class Reading(Opened):
             mapping.check()
         return mapping
 
-    def lay_out(self, reference: Reference, *, trust: bool = False) -> Layouts:
-        """Where the bytes of all parts of pages are: another process maps them by that.
+    def lay_out(
+        self, reference: Reference, *, large: int | None = None, trust: bool = False
+    ) -> Layouts:
+        """Where the bytes of all parts of pages are, and of other parts of bytes that are `large`:
+        another process maps them by that.
 
         What is not stored as it is goes to the spill. Bytes in files are verified when
         `Layouts.verify` or `check` ask for it. Raises Corrupt.
@@ -129,7 +132,7 @@ class Reading(Opened):
         hold = self._ledger.backend.hold(self._ledger.catalogue.seq)
         try:
             found = Origin.of(self._ledger, self._found(reference, trust=trust))
-            parts = [part for part in found.parts.values() if part.split in ("pages", "segment")]
+            parts = [part for part in found.parts.values() if _laid_out(part, large)]
         except BaseException:
             hold.release()
             raise
@@ -137,3 +140,9 @@ class Reading(Opened):
 
     def _readable(self, reference: Reference, part: str, trust: bool) -> PartRecord:
         return Origin.of(self._ledger, self._found(reference, trust=trust)).part(part)
+
+
+def _laid_out(part: PartRecord, large: int | None) -> bool:
+    if part.split in PAGED:
+        return True
+    return large is not None and part.size >= large and part.split != "structure"

@@ -16,6 +16,9 @@ from holdfast.store.parts.blocks import PAGE
 from holdfast.store.parts.mapping import FileRun, Shown, decoded, file_runs, verify
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
+from holdfast.store.parts.streams import PartStream
+
+PAGED = ("pages", "segment")
 
 
 class Spill:
@@ -25,14 +28,19 @@ class Spill:
         self.fd = os.memfd_create("holdfast-spill", os.MFD_CLOEXEC)
         self._end = 0
 
+    def room(self, size: int) -> int:
+        """The offset of so many bytes at its end, from the beginning of a page on."""
+        at = -(-self._end // PAGE) * PAGE
+        self._end = at + size
+        return at
+
     def write(self, data: Buffer) -> int:
         """Append, at the beginning of a page; gives the offset."""
-        at = -(-self._end // PAGE) * PAGE
+        at = self.room(memoryview(data).nbytes)
         view, where = memoryview(data), at
         while view:
             done = os.pwrite(self.fd, view, where)
             view, where = view[done:], where + done
-        self._end = where
         return at
 
     def __del__(self) -> None:
@@ -60,9 +68,9 @@ class Layout:
 
 
 class Layouts(dict[str, Layout]):
-    """Parts of pages by name, where they are. What lies in files is verified when that is asked
-    for: whoever waits for the bytes should not have to share the processor with that. They stay in
-    place until all was verified, or nobody has this any more."""
+    """Parts by name, where they are; those that have no pages are in the spill. What lies in files
+    is verified when that is asked for: whoever waits for the bytes should not have to share the
+    processor with that. They stay in place until all was verified, or nobody has this any more."""
 
     def __init__(self, library: Library, parts: Iterable[PartRecord], hold: Hold) -> None:
         """Find them. Raises Corrupt, and then the hold is released."""
@@ -83,6 +91,11 @@ class Layouts(dict[str, Layout]):
 
     def _find(self, part: PartRecord) -> Layout:
         layout = Layout(part.size, part.skew)
+        if part.split not in PAGED:
+            at = self.spill.room(part.size)
+            PartStream(self._library, part).copy_to(self.spill.fd, at)
+            layout.copied(0, part.size, at)
+            return layout
         reader = PageReader(self._library, part)
         runs = [*file_runs(self._library, reader, self._shown)]
         layout.files += [run for run in runs if isinstance(run, FileRun)]

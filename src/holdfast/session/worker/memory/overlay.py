@@ -48,6 +48,9 @@ class Overlay:
         self._count = 0
         self._glibc = platform.libc_ver()[0] == "glibc"
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mapped)
+
     def __contains__(self, name: object) -> bool:
         return name in self._mapped
 
@@ -58,7 +61,7 @@ class Overlay:
             self._placed(address, size, known_as(label, asked.skew))
 
     def view(self, name: str) -> memoryview:
-        """A buffer of its own."""
+        """The bytes of a part, as a buffer of its own."""
         asked = self._mapped[name]
         region = mmap.mmap(-1, -(-(asked.skew + asked.size) // PAGE) * PAGE, mmap.MAP_PRIVATE)
         anchor = ctypes.c_char.from_buffer(region)
