@@ -6,14 +6,19 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from holdfast import sync
 from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.session import checkpoints
 from holdfast.session.layout import Environment, Import, Sources
+from holdfast.session.mapped import Mapped
+from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.store import Store, open_store
 from holdfast.store.slots import new_key_file
+
+PAGE = 4096
 
 MAKE = (
     "import numpy as np\n"
@@ -39,6 +44,70 @@ def resident(session: sync.Session) -> int:
 @pytest.fixture
 def place(tmp_path: Path) -> Store:
     return open_store(tmp_path / "large")
+
+
+SCATTER = (
+    "i = globals().get('i', 0) + 1\n"
+    "a[i::97] += i\nf.reshape(-1, order='A')[i::89] *= -1\n"
+    "t.view('i8')[i::103] += i\nsame.view('u4')[i::111] ^= 77\n"
+)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_was_changed_here_and_there_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
+    """Deltas are laid on what they lie on in the worker, or where that is encrypted by the host."""
+    new_key_file(tmp_path / "key")
+    if encrypted:
+        monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
+    place = open_store(tmp_path / "large", encrypt=encrypted)
+    with sync.Session("large", store=place) as session:
+        session.execute(MAKE, check=True)
+        session.checkpoint()
+        for _ in range(3):
+            session.execute(SCATTER, check=True)
+            made = session.checkpoint().checkpoint
+        assert made.stored_bytes < 2_000_000  # of 18 MB on which every page changed
+        before = session.execute(LOOK, check=True).value
+    layouts = place.lay_out(made)
+    assert any(each.deltas for each in layouts.values()) is not encrypted
+    layouts.check()
+    with sync.Session.resume("large", store=place) as session:
+        assert session.execute(LOOK, check=True).value == before
+        session.execute(SCATTER + "a[7] = 5", check=True)
+        changed = session.execute(LOOK, check=True).value
+        second = session.checkpoint()
+        assert second.checkpoint.stored_bytes < 2_000_000
+        session.execute("a[:] = f[:] = 0\ndel raw", check=True)
+        session.restore(second)
+        assert session.execute(LOOK, check=True).value == changed
+    assert place.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("size", [0, -300, 77 - (1 << 19), 5000])
+def test_deltas_end_where_memory_ends(place: Store, size: int) -> None:
+    """What they lie on may have been longer: nothing is written beyond."""
+    numbers = np.random.default_rng(2).integers(0, 255, 9 << 18, dtype=np.uint8)
+    for step in range(3):
+        numbers[step::97] += 1
+        with place.draft("session/x") as draft:
+            whole = numbers.tobytes() + bytes(5000)
+            data = whole[: numbers.size + size] if step == 2 else whole[: numbers.size]
+            draft.put("buffers/b1", data, "segment", skew=16)
+            made = draft.commit()
+    with Mapped(1, place.lay_out(made)) as mapped:
+        (message,) = mapped.messages
+        assert message.deltas
+        overlay = Overlay({message.name: message}, mapped.files)
+        assert overlay.view(message.name) == data
+        room = np.zeros(len(data) + 3 * PAGE, dtype=np.uint8)
+        at = -room.ctypes.data % PAGE + 16
+        first = room.ctypes.data + at
+        overlay._fill(message, first - 16, first, first + len(data))
+        assert room[at : at + len(data)].tobytes() == data
+        assert not room[:at].any()
+        assert not room[at + len(data) :].any()
 
 
 def test_it_comes_back_as_it_was_and_can_be_changed(place: Store) -> None:

@@ -175,13 +175,18 @@ class RestoreMessage(Message, frozen=True, kw_only=True):
 
 class MappingMessage(Message, frozen=True, kw_only=True):
     """Where the bytes of a buffer are: of each run its place on the page grid, its length, the
-    number of a file that came with the request, and the offset there. All else is zero."""
+    number of a file that came with the request, and the offset there. All else is zero.
+
+    What is `under` deltas is said the same way. Of each delta: the beginning of its block on the
+    grid, a stretch of the first file, and the delta's place in that."""
 
     request_id: int
     name: str
     size: int
     skew: int = 0
     runs: tuple[tuple[int, int, int, int], ...] = ()
+    under: tuple[tuple[int, int, int, int], ...] = ()
+    deltas: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class RestoredMessage(Message, frozen=True, kw_only=True):

@@ -10,9 +10,12 @@ from typing import Self
 from holdfast.model.errors import Corrupt, from_os_error
 from holdfast.protocol.session_messages import MappingMessage
 from holdfast.store.parts.layouts import Layout, Layouts
+from holdfast.store.parts.mapping import FileRun
 
 _MOST = 200  # files in one message; the kernel takes 253
 _RUNS = 200_000  # in one message, which has a longest length
+
+_Run = tuple[int, int, int, int]
 
 
 class Mapped:
@@ -51,21 +54,24 @@ class Mapped:
             os.close(self.files.pop())
 
     def _message(self, name: str, layout: Layout) -> MappingMessage:
-        runs: list[tuple[int, int, int, int]] = []
-        for run in layout.files:
-            number = self._number(run.path)
-            if number is not None:
-                runs.append((run.start, run.size, number, run.offset))
-            else:
-                runs.append((run.start, run.size, 0, self._copy(run.path, run.offset, run.size)))
-        runs += [(start, size, 0, offset) for start, size, offset in layout.copies]
-        runs.sort()
-        if len(runs) > _RUNS:
+        runs, under = self._runs(layout), self._runs(layout.under) if layout.under else []
+        if len(runs) + len(under) + len(layout.deltas) > _RUNS:
             raise Corrupt(f"{name!r} is in more pieces than a session can map")
         return MappingMessage(
             request_id=self._request, name=name, size=layout.size, skew=layout.skew,
-            runs=tuple(runs),
+            runs=tuple(runs), under=tuple(under), deltas=tuple(layout.deltas),
         )  # fmt: skip
+
+    def _runs(self, layout: Layout) -> list[_Run]:
+        runs = [self._run(run) for run in layout.files]
+        runs += [(start, size, 0, offset) for start, size, offset in layout.copies]
+        return sorted(runs)
+
+    def _run(self, run: FileRun) -> _Run:
+        number = self._number(run.path)
+        if number is not None:
+            return run.start, run.size, number, run.offset
+        return run.start, run.size, 0, self._copy(run.path, run.offset, run.size)
 
     def _number(self, path: Path) -> int | None:
         """The number of an open file; None when there are too many."""

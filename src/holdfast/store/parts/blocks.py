@@ -108,14 +108,14 @@ class PageTable:
         self.chunk[block, :pages] = self.number(chunk)
         self.at[block, :pages] = np.arange(pages)
 
-    def runs(self, bare: bool = False) -> Runs:
-        """Every run of pages of the leaf, in order, without holes; or only of blocks on which no
-        deltas lie."""
+    def runs(self, layered: bool | None = None) -> Runs:
+        """Every run of pages of the leaf, in order, without holes; or only of blocks on which
+        deltas lie, or of those on which none do."""
         flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
         starts, ends = _runs(flat, at)
         real = flat[starts] != HOLE
-        if bare and self.layers:
-            real &= ~np.isin(starts // PAGES, list(self.layers))
+        if layered is not None and (self.layers or layered):
+            real &= np.isin(starts // PAGES, list(self.layers), invert=not layered)
         starts, ends = starts[real], ends[real]
         return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
 

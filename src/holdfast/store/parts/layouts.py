@@ -8,12 +8,22 @@ import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.store.backends.contract import Hold
 from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import PAGE
-from holdfast.store.parts.mapping import FileRun, Shown, decoded, file_runs, verify
+from holdfast.store.parts.mapping import (
+    CopyRun,
+    FileRun,
+    Run,
+    Shown,
+    decoded,
+    file_runs,
+    layered_runs,
+    verify,
+)
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
@@ -47,6 +57,16 @@ class Spill:
         os.close(self.fd)
 
 
+class Delta(NamedTuple):
+    """What to XOR onto the block that begins at `start`: byte `at` onwards of a stretch of the
+    spill."""
+
+    start: int
+    offset: int
+    size: int
+    at: int
+
+
 @dataclass(slots=True)
 class Layout:
     """Where the bytes of a part are, for whoever maps it elsewhere: stretches of files, and of a
@@ -56,6 +76,8 @@ class Layout:
     skew: int
     files: list[FileRun] = field(default_factory=list)
     copies: list[tuple[int, int, int]] = field(default_factory=list)  # grid, size, in the spill
+    under: Layout | None = None  # what deltas lie on: not to be shown bare
+    deltas: list[Delta] = field(default_factory=list)
 
     def copied(self, start: int, size: int, at: int) -> None:
         """A stretch that is in the spill; one that follows the last there and here goes with it."""
@@ -97,11 +119,36 @@ class Layouts(dict[str, Layout]):
             layout.copied(0, part.size, at)
             return layout
         reader = PageReader(self._library, part)
-        runs = [*file_runs(self._library, reader, self._shown)]
+        runs: list[Run] = [*file_runs(self._library, reader, self._shown)]
+        if not self._lay_over(layout, reader):
+            runs += layered_runs(reader)
+        self._place(layout, reader, runs)
+        return layout
+
+    def _place(self, layout: Layout, reader: PageReader, runs: list[Run]) -> None:
         layout.files += [run for run in runs if isinstance(run, FileRun)]
         for start, piece in decoded(self._library, reader, runs):
             layout.copied(start, len(piece), self.spill.write(piece))
-        return layout
+
+    def _lay_over(self, layout: Layout, reader: PageReader) -> bool:
+        """Leave it to the other process to put blocks together, which saves it a copy of them;
+        False where most of what they are made of is not in files as it is."""
+        shown: list[Shown] = []
+        under = [*file_runs(self._library, reader, shown, layered=True)]
+        copied = sum(run.size for run in under if isinstance(run, CopyRun))
+        if 2 * copied >= sum(run.size for run in under):
+            return False
+        layout.under = Layout(layout.size, layout.skew)
+        self._place(layout.under, reader, [*under])
+        self._shown += shown
+        places: dict[bytes, tuple[int, int]] = {}
+        for run in layered_runs(reader):
+            for chunk, at in reader.layers(run.block):
+                if chunk not in places:
+                    data = self._library.get_shared(chunk)
+                    places[chunk] = self.spill.write(data), len(data)
+                layout.deltas.append(Delta(run.start, *places[chunk], at))
+        return True
 
     def verify(self) -> list[Future[None]]:
         """Begin to look at every byte, if that has not begun; each raises Corrupt."""

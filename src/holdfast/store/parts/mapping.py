@@ -175,7 +175,7 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
     try:
         region = _room(-(-reader.total // PAGE) * PAGE)
         mapping = Mapping(region, part, writable=writable)
-        runs = [*file_runs(library, reader, shown)]
+        runs: list[Run] = [*layered_runs(reader), *file_runs(library, reader, shown)]
         for run in runs:
             if isinstance(run, FileRun):
                 _map_file(region, run)
@@ -208,13 +208,21 @@ def decoded(
     return workers.in_order(decode, todo, 4 * workers.count())
 
 
-def file_runs(library: Library, reader: PageReader, shown: list[Shown]) -> Iterator[Run]:
-    """Where each stretch of a part comes from; stretches that adjoin in one file are joined.
-    `shown` learns which copies of which chunks are mapped."""
+def layered_runs(reader: PageReader) -> Iterator[BlockRun]:
+    """The blocks of a part on which deltas lie."""
     for leaf, table in enumerate(reader.tables()):
         first = leaf * LEAF_BLOCKS
         yield from (BlockRun((first + block) * BLOCK, first + block) for block in table.layers)
-        runs = table.runs(bare=True)
+
+
+def file_runs(
+    library: Library, reader: PageReader, shown: list[Shown], layered: bool = False
+) -> Iterator[FileRun | CopyRun]:
+    """Where each stretch of a part comes from that no deltas lie on, or with `layered` what they
+    lie on; stretches that adjoin in one file are joined. `shown` learns which copies of which
+    chunks are mapped."""
+    for leaf, table in enumerate(reader.tables()):
+        runs = table.runs(layered)
         places = library.index.places(table.ids)
         if reader.part.split == "segment":
             library.index.prefer_mappable(table.ids, places)

@@ -61,6 +61,12 @@ class PageReader:
         """How many deltas lie on a block."""
         return len(self.table(block // LEAF_BLOCKS).layers.get(block % LEAF_BLOCKS, ()))
 
+    def layers(self, block: int) -> list[tuple[bytes, int]]:
+        """The deltas that lie on a block: a chunk, and the first byte in it."""
+        table = self.table(block // LEAF_BLOCKS)
+        found = table.layers.get(block % LEAF_BLOCKS, ())
+        return [(table.ids[number], at) for number, at in found]
+
     def run_count(self, block: int) -> int:
         return self.table(block // LEAF_BLOCKS).run_count(block % LEAF_BLOCKS)
 
