@@ -64,7 +64,7 @@ class SessionPool:
     @property
     def idle(self) -> int:
         """Workers that wait for a session."""
-        return sum(worker.alive for worker in self._idle)
+        return sum(self._waits(worker) for worker in self._idle)
 
     @property
     def in_use(self) -> int:
@@ -245,7 +245,7 @@ class SessionPool:
         try:
             while self._idle:
                 worker = self._idle.popleft()
-                if worker.alive:
+                if self._waits(worker):
                     return worker
             return await (await self._warm()).fork()
         finally:
@@ -258,7 +258,12 @@ class SessionPool:
                 template = Template(self._launch, self._warmup)
                 await template.start()
                 self._template = template
+                self._idle.clear()  # what the old one forked
             return self._template
+
+    def _waits(self, worker: WorkerProcess) -> bool:
+        """Whether a session can have it: one whose template has ended is about to end, too."""
+        return worker.alive and self._template is not None and self._template.alive
 
     def _refill(self) -> None:
         if not self._closed and (self._refilling is None or self._refilling.done()):
