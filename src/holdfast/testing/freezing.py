@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from holdfast.runtime.trial import mounts_below
 from holdfast.sandbox import keeping, limits, roots, upper
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Engine, Limits
-from holdfast.sandbox.line import AgentLine, Process
+from holdfast.sandbox.line import Process
 from holdfast.sandbox.replay import Replay
 from holdfast.sandbox.roots import Root
 from holdfast.testing.programs import bash, begin, output_after, output_lines, result, run
@@ -56,6 +57,43 @@ except OSError as error:
 """
 
 Make = Callable[..., Awaitable[Body]]
+Fill = Callable[[Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What is left of a sandbox that has ended: its image, its files, and one of its programs."""
+
+    image: Path
+    fill: Fill
+    epoch: int
+    identity: str  # of the program
+    end: int  # of what it had said
+    balance: tuple[int, int]
+
+    async def restored(self, make: Make, generation: str = "again") -> tuple[Body, Process]:
+        """A new one that goes on from here, and its program."""
+        body = await make(fill=self.fill, image=self.image)
+        program = body.line.adopt(self.identity, Replay(start=self.end), self.balance)
+        await body.line.resume(self.epoch, generation)
+        return body, program
+
+
+async def frozen(body: Body, program: Process, folder: Path, epoch: int = 1) -> Frozen:
+    """Freeze a sandbox, keep what is needed, and end it."""
+    image = folder / f"image-{epoch}"
+    await body.line.quiesce(epoch)
+    await body.box.freeze(image)
+    fill = packed(body, folder / f"files-{epoch}.tar")
+    kept = Frozen(image, fill, epoch, program.identity, program.replay.end, program.balance)
+    await body.end()
+    return kept
+
+
+def packed(body: Body, into: Path) -> Fill:
+    """Keep the files of a sandbox; what gives them to another."""
+    into.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+    return partial(keeping.unpack_files, into)
 
 
 class FreezingSuite:
@@ -123,14 +161,7 @@ class FreezingSuite:
         )
         await body.line.quiesce(1)
         await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
-        other = await make(fill=fill)
+        other = await make(fill=packed(body, tmp_path / "files.tar"))
         assert (
             await bash(other, "cat /root/d/l /root/h; stat -c %h /root/h")
         ).stdout == "kept\nkept\n2\n"
@@ -145,31 +176,19 @@ class FreezingSuite:
         body = await make()
         counter = await begin(body, "python", "-u", "-c", COUNTER)
         await output_after(counter, 0)
-        await body.line.quiesce(3)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = counter.replay.end, counter.balance
+        kept = await frozen(body, counter, tmp_path, epoch=3)
         seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
-        await body.end()
-
-        def fill(into: Path) -> None:
-            with open(packed, "rb") as file:
-                upper.unpack(file, into)
-
         for number in range(2):
-            copy = await make(fill=fill, image=tmp_path / "image")
-            again = _adopted(copy.line, counter.identity, end, balance)
-            await copy.line.resume(3, f"generation {number}")
-            lines = await output_after(again, end)
+            copy, again = await kept.restored(make, f"generation {number}")
+            lines = await output_after(again, kept.end)
             # Nothing lost, nothing twice: it goes on with the very next number.
             assert int(lines[0]) == int(seen[-1]) + 1
             told = await bash(copy, "cat /run/holdfast/generation; echo mine > /root/mine")
             assert told.stdout == f"generation {number}\n"
             shared = await bash(copy, "ls /root")
             assert shared.stdout.split() == ["count", "mine"]
-        packed.write_bytes(b"".join(upper.pack(copy.build.volume.upper)))
-        new = await make(fill=fill)  # has the files of one that came back, and did not
+        # Another has the files of one that came back, and did not.
+        new = await make(fill=packed(copy, tmp_path / "again.tar"))
         assert (await bash(new, "cat /root/mine /run/holdfast/generation")).stdout == "mine\n"
 
     async def test_a_restored_sandbox_can_be_frozen_again(
@@ -182,19 +201,13 @@ class FreezingSuite:
         await output_after(counter, 0)
         expected, begun = 1, 0
         for epoch in (1, 2, 3):
-            await body.line.quiesce(epoch)
-            image, packed = tmp_path / f"image-{epoch}", tmp_path / f"files-{epoch}.tar"
-            await body.box.freeze(image)
-            packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
+            kept = await frozen(body, counter, tmp_path, epoch)
             text = b"".join(piece.data for piece in counter.replay.after(begun)).decode()
             numbers = [int(line) for line in text.split()]
             assert numbers == list(range(expected, expected + len(numbers)))
             expected += len(numbers)
-            begun, balance = counter.replay.end, counter.balance
-            await body.end()
-            body = await make(fill=partial(keeping.unpack_files, packed), image=image)
-            counter = _adopted(body.line, counter.identity, begun, balance)
-            await body.line.resume(epoch, f"generation {epoch}")
+            begun = kept.end
+            body, counter = await kept.restored(make, f"generation {epoch}")
             await output_after(counter, begun)
 
     async def test_the_loopback_comes_back(
@@ -206,15 +219,7 @@ class FreezingSuite:
         body = await make()
         held = await begin(body, "python", "-u", "-c", LISTENER)
         await output_lines(held, 1)
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = held.replay.end, held.balance
-        await body.end()
-        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
-        _adopted(copy.line, held.identity, end, balance)
-        await copy.line.resume(1, "again")
+        copy, _ = await (await frozen(body, held, tmp_path)).restored(make)
         ask = "import socket\ns = socket.create_connection(('127.0.0.1', 9000), 20)\n"
         ask += "print(s.recv(10).decode())"
         assert (await run(copy, "python", "-c", ask)).stdout == "hello\n"
@@ -227,19 +232,7 @@ class FreezingSuite:
         body = await make()
         held = await begin(body, "python", "-u", "-c", WAITS, offline=True)
         await output_lines(held, 1)
-        await body.line.quiesce(1)
-        await body.box.freeze(tmp_path / "image")
-        packed = tmp_path / "files.tar"
-        packed.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
-        end, balance = held.replay.end, held.balance
-        await body.end()
-        copy = await make(fill=partial(keeping.unpack_files, packed), image=tmp_path / "image")
-        again = _adopted(copy.line, held.identity, end, balance)
-        await copy.line.resume(1, "again")
+        _, again = await (await frozen(body, held, tmp_path)).restored(make)
         await again.write(b"go\n")
         done = await result(again)
         assert (done.exit.code, done.stdout) == (0, "EAFNOSUPPORT\n")
-
-
-def _adopted(line: AgentLine, identity: str, end: int, balance: tuple[int, int]) -> Process:
-    return line.adopt(identity, Replay(start=end), balance)
