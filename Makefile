@@ -9,9 +9,9 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 ARGS ?=
 PYTEST_ARGS ?=
-# One more than two cores, because tests wait as much as they work; those marked `alone` measure
+# Two for each of two cores, because tests wait as much as they work; those marked `alone` measure
 # time and run afterwards, one by one.
-WORKERS ?= 3
+WORKERS ?= 4
 CODE := src tests $(wildcard benchmarks examples)
 
 .PHONY: help setup setup-test setup-soak web run test check lint types layers format soak bench lock clean
@@ -27,11 +27,9 @@ setup: ## make .venv with locked packages and install the engines this machine a
 	@scripts/setup-engines
 
 setup-test: ## the same with everything the tests need; as root, missing engines are an error
-	@scripts/setup-python test
-	@scripts/setup-pythons
-	@scripts/setup-node
-	@scripts/build-web --tests
-	@scripts/setup-engines --tests
+	@scripts/side-by-side "scripts/setup-python test; scripts/setup-pythons" \
+	    "scripts/setup-node; scripts/build-web --tests" "scripts/setup-engines --tests"
+	@scripts/setup-engines --tests # leaves word in .venv, which was perhaps not there before
 
 web: ## build the dashboard into the package; needs Node 20, and without it the plain pages stay
 	@scripts/build-web

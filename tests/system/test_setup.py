@@ -171,6 +171,12 @@ def test_a_second_set_up_does_nothing_and_is_quick(repository: Path) -> None:
     assert elapsed < 2
 
 
+def test_what_runs_side_by_side_fails_when_one_of_it_does(repository: Path) -> None:
+    done = run("scripts/side-by-side", "echo one; false; echo no", "echo two", cwd=repository)
+    assert (done.returncode, sorted(done.stdout.split())) == (1, ["one", "two"])
+    assert run("scripts/side-by-side", "true", "true", cwd=repository).returncode == 0
+
+
 def test_no_suitable_python_is_told_in_words(checkout: Path) -> None:
     result = run("scripts/setup-python", cwd=checkout, PYTHON="/nonexistent/python")
     assert result.returncode == 1
