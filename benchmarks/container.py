@@ -27,7 +27,7 @@ from holdfast.oci.installation import PROGRAM, carry_out, plan_install
 from holdfast.oci.trampoline import Trampoline, bake, compile_quick
 from holdfast.runtime import engines
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 LARGER = 4  # times the memory, for restores: what is small comes back at once in any way
 FILL = (

@@ -21,7 +21,7 @@ from holdfast.model.subject import Subject
 from holdfast.oci.member import ContainerMember, runs_here
 from holdfast.store.store import Store
 from holdfast.testing.bundles import Bundle as Container
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 # Whole at every moment: it may be frozen between emptying a file and writing it.

@@ -19,7 +19,7 @@ from holdfast import Sandbox, Session, StateManager, open_store, sync
 from holdfast.bundle import Bundle, Inside
 from holdfast.model.errors import BadInput, Conflict, HoldfastError, UsageError
 from holdfast.store.store import Store
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 ENGINES = ("process", "gvisor")

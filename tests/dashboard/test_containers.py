@@ -11,7 +11,7 @@ from tests.dashboard.conftest import Watched
 
 from holdfast.store import Store
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 WORK = """
 echo written > /note

@@ -18,7 +18,7 @@ from holdfast.drill import drill
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.store.store import Store
 from holdfast.testing.bundles import Bundle as Container
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 ADDRESS = "10.9.9.9"

@@ -8,7 +8,6 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
 import pytest
 from tests.server.conftest import Server, Starter
 
@@ -19,7 +18,7 @@ from holdfast.drill.choosing import choose
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.server.openapi import SCHEMAS
 from holdfast.store.store import Store
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 ENGINES = ("process", "gvisor")
@@ -145,6 +144,8 @@ def test_the_server_drills_by_itself(starter: Starter, store: Store) -> None:
 def test_a_planted_corruption_shows_on_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import jsonschema  # takes seconds, which no other test should wait for
+
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
     starter = Starter(HOLDFAST_HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path))
     with open_store(tmp_path / "store") as own:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import TRAMPOLINE, eventually
+from holdfast.testing.containerd import TRAMPOLINE
+from holdfast.testing.waiting import eventually
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
 

@@ -25,9 +25,9 @@ from holdfast.oci.policy import Policy
 from holdfast.oci.private import private_folder
 from holdfast.oci.vault import MEMORY, Saved
 from holdfast.store.keys import Key, Keyring, load_keyring
-from holdfast.testing.containerd import eventually
 from holdfast.testing.dumps import Dump, a_dump, read, write
 from holdfast.testing.vaults import SUBJECT
+from holdfast.testing.waiting import eventually
 
 KEYRING = Keyring(Key.generate())
 

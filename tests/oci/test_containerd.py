@@ -16,7 +16,8 @@ import pexpect
 import pytest
 
 from holdfast.store import open_store
-from holdfast.testing.containerd import Node, await_tidied, eventually
+from holdfast.testing.containerd import Node, await_tidied
+from holdfast.testing.waiting import eventually
 
 Harm = Callable[[Node, Path], None]
 COUNT = "i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"

@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.errors import NotFound
 from holdfast.oci.engine import EngineFailed, Limits, Runc, kill_tree, working_in
 from holdfast.oci.state import Process
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 
 @pytest.fixture

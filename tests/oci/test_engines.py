@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.containerd import Node
 from holdfast.testing.daemons import IMAGE, Docker, Engine, Podman
+from holdfast.testing.waiting import eventually
 
 # Many dumps, and machines may be busy. `make soak` installs both engines.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]

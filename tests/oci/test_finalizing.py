@@ -19,7 +19,8 @@ import pytest
 from holdfast.oci.finalizing import Candidate, Finalizer, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
 from holdfast.oci.trampoline import Trampoline, bake
-from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.containerd import Node
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.containerd import Node, await_tidied, eventually
+from holdfast.testing.containerd import Node, await_tidied
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
 

@@ -13,9 +13,10 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.store.keys import load_keyring
-from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.containerd import Node
 from holdfast.testing.networks import Network
 from holdfast.testing.servers import Server
+from holdfast.testing.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)  # many dumps, and machines may be busy
 

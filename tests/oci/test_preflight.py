@@ -14,8 +14,9 @@ import pytest
 from holdfast.model.errors import Unsupported
 from holdfast.oci.likeness import check_likeness, cpu_features
 from holdfast.oci.preflight import GHOST, Sight, judge, look
-from holdfast.testing.containerd import Node, eventually
+from holdfast.testing.containerd import Node
 from holdfast.testing.networks import Network
+from holdfast.testing.waiting import eventually
 
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
 RING = """

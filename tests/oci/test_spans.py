@@ -11,7 +11,7 @@ from tests.spans import spans as spans
 from holdfast.model.tracing import request
 from holdfast.oci.overview import Overview
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 
 @pytest.mark.timeout(200)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import TRAMPOLINE, eventually
+from holdfast.testing.containerd import TRAMPOLINE
+from holdfast.testing.waiting import eventually
 
 # By a rename: one that is frozen while it writes has counted all the same.
 COUNT = "i=0; while :; do i=$((i+1)); echo $i > /new; mv /new /count; sleep .05; done"

@@ -15,6 +15,7 @@ import pytest
 from holdfast.store import Store, open_store
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
+PATIENCE = 60  # seconds for a server to end
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class Server:
     def stop(self, number: int) -> tuple[int, str]:
         """Send a signal; give the exit code and what was written to stderr."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, errors
 
 
@@ -67,7 +68,7 @@ class Starter:
             if process.poll() is None:
                 process.terminate()
         for process in self._started:
-            process.wait(20)
+            process.wait(PATIENCE)
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
                 stream.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import pytest
 import websockets
 from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
+
+from holdfast.testing.waiting import eventually
 
 SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(1000)"
 
@@ -458,10 +459,7 @@ def test_what_a_killed_server_left_is_cleared_away(start: Starter, holdfast_home
 
     first = start("--engine", "process")
     runs = holdfast_home / "run"
-    for _ in range(200):
-        if mounts_below(runs):
-            break
-        time.sleep(0.05)
+    eventually(lambda: bool(mounts_below(runs)), "something is mounted")
     first.process.kill()
     first.process.wait()
     left = list(runs.iterdir())

@@ -47,11 +47,10 @@ def copies(session: Session) -> list[int]:
 
 
 async def copy_of(session: Session) -> int:
-    for _ in range(500):
-        if found := copies(session):
-            return found[0]
-        await asyncio.sleep(0.01)
-    pytest.fail("there is no capture beside the session")
+    async with asyncio.timeout(60):
+        while not (found := copies(session)):
+            await asyncio.sleep(0.01)
+    return found[0]
 
 
 async def test_the_first_capture_of_a_large_process(session: Session) -> None:

@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.model.errors import CaptureFailed, UsageError
 from holdfast.session import Repr, Session
+from holdfast.testing.waiting import until
 
 
 async def test_value_is_the_last_expression(session: Session) -> None:
@@ -169,7 +170,7 @@ async def test_interrupt(session: Session, code: str) -> None:
     started = time.monotonic()
     assert await session.interrupt()
     result = await running
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert result.error is not None
     assert result.error.type == "KeyboardInterrupt"
     assert "holdfast" not in result.error.traceback or "input" in code
@@ -366,12 +367,7 @@ async def test_a_worker_ends_with_its_host(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists():
-            break
-        await asyncio.sleep(0.05)
-    else:
-        pytest.fail("the worker outlived its host")
+    await until(lambda: not Path(f"/proc/{pid}").exists(), "the worker has ended with its host")
 
 
 async def test_sessions_leave_nothing_open(make) -> None:

@@ -137,7 +137,7 @@ async def test_cancelling_a_checkpoint_ends_it(session: Session, store) -> None:
     capture.cancel()
     with pytest.raises(asyncio.CancelledError):
         await capture
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert store.head("session/work") is None
     assert await value(session, "x") == [1]
 

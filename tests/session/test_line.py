@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.model.errors import BadInput, Conflict, HoldfastError, LeaseLost, NotFound
 from holdfast.session import Session
+from holdfast.testing.waiting import until
 
 
 async def value(session: Session, code: str) -> object:
@@ -24,11 +25,7 @@ async def step(session: Session, number: object) -> str:
 
 
 async def nobody_owns(store) -> None:
-    for _ in range(100):
-        if store.owner("session/work") is None:
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("session/work is still owned")
+    await until(lambda: store.owner("session/work") is None, "nobody owns session/work")
 
 
 async def test_a_running_session_owns_its_name(session: Session, store) -> None:

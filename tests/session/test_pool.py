@@ -15,6 +15,7 @@ import pytest
 from holdfast.model.errors import BadInput, Conflict, HoldfastError, UsageError
 from holdfast.session import Session, SessionPool
 from holdfast.store import Store
+from holdfast.testing.waiting import until
 
 MakePool = Callable[..., Awaitable[SessionPool]]
 
@@ -40,18 +41,12 @@ async def value(session: Session, code: str) -> object:
     return result.value
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.alone
 async def test_a_new_session_takes_20_ms_or_less(pools: MakePool) -> None:
     pool = await pools(min_idle=2, max_sessions=20, warmup="import numpy")
     idle, forked = [], []
     for _ in range(9):
-        await until(lambda: pool.idle == 2)
+        await until(lambda: pool.idle == 2, "two workers wait")
         started = time.perf_counter()
         session = await pool.acquire()
         idle.append(time.perf_counter() - started)
@@ -60,7 +55,7 @@ async def test_a_new_session_takes_20_ms_or_less(pools: MakePool) -> None:
     await asyncio.sleep(0.2)
     for worker in pool._idle:
         worker.kill()
-    await until(lambda: pool.idle == 0)
+    await until(lambda: pool.idle == 0, "nobody waits")
     for _ in range(9):
         started = time.perf_counter()
         session = await pool.acquire()
@@ -170,20 +165,20 @@ async def test_idle_workers_that_die_are_replaced(pools: MakePool) -> None:
     pool = await pools(min_idle=2)
     for worker in pool._idle:
         os.kill(worker.pid, signal.SIGKILL)
-    await until(lambda: pool.idle == 0)
+    await until(lambda: pool.idle == 0, "nobody waits")
     assert await value(await pool.acquire(), "1") == 1
-    await until(lambda: pool.idle == 2)
+    await until(lambda: pool.idle == 2, "two workers wait")
 
 
 async def test_a_template_that_dies_is_replaced(pools: MakePool) -> None:
     pool = await pools(min_idle=1, warmup="x = 1")
     session = await pool.acquire("work")
     await session.checkpoint()
-    await until(lambda: pool.idle == 1)
+    await until(lambda: pool.idle == 1, "a worker waits")
     os.kill(pool._template._process.pid, signal.SIGKILL)
-    await until(lambda: not pool._template.alive)
+    await until(lambda: not pool._template.alive, "the template has ended")
     assert pool.idle == 0  # the one that waits may live a moment longer, and is given to nobody
-    await until(lambda: not session.alive)  # a template's workers end with it
+    await until(lambda: not session.alive, "a template's workers end with it")
     assert (await session.execute("x")).error.type == "WorkerDied"
     assert await value(session, "x") == 1
     assert await value(await pool.acquire(), "x") == 1

@@ -15,6 +15,7 @@ from holdfast import sync
 from holdfast.model.errors import NotFound, UsageError
 from holdfast.session import CellFailed, Session, SessionPool
 from holdfast.store import open_store
+from holdfast.testing.waiting import eventually
 
 
 def test_the_whole_cycle() -> None:
@@ -120,10 +121,7 @@ def test_a_dead_worker() -> None:
         session.execute("x = 3")
         session.checkpoint()
         os.kill(session.pid, 9)
-        for _ in range(100):
-            if not session.alive:
-                break
-            time.sleep(0.02)
+        eventually(lambda: not session.alive, "it is noticed")
         session.restore()
         assert session.execute("x").value == 3
 

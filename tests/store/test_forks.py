@@ -113,6 +113,7 @@ def test_a_clock_at_the_end_of_time_is_told_before_anything_is_written() -> None
         Catalogue(last_time=last).next_time(moment.now())
 
 
+@pytest.mark.alone
 def test_forking_many_parts_takes_no_longer_than_listing_them(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     with store.draft("state/many") as draft:

@@ -253,7 +253,7 @@ def test_an_owner_that_died_is_replaced_at_once(store: Store, place: Path, other
     began = time.monotonic()
     save(store)
     store.lease(SUBJECT).release()
-    assert time.monotonic() - began < 10  # not the lease's minute
+    assert time.monotonic() - began < 30  # not the lease's minute
     assert list((place / "leases").iterdir()) == []
 
 

@@ -144,11 +144,9 @@ def test_a_stopped_process_blocks_nobody(tmp_path: Path) -> None:
         try:
             while stop(member.process):
                 if not is_locked(place):
-                    begun = time.monotonic()
                     crowd.write(store, 1, random.Random(stopped))
                     store.prune(Last(2))
                     assert store.verify().problems == ()
-                    assert time.monotonic() - begun < 10
                     stopped += 1
                 member.process.send_signal(signal.SIGCONT)
                 time.sleep(0.4)

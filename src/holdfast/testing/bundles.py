@@ -96,7 +96,7 @@ class Bundle:
         end = time.monotonic() + 2
         while path.exists():
             if (text := path.read_text()) or time.monotonic() > end:
-                return int(text or 0)
+                return int((text or "0").split()[-1])
             time.sleep(0.01)
         return 0
 

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from holdfast.runtime import engines
 from holdfast.runtime.trial import clear, mounts_below
 from holdfast.testing.images import NAME, write_image
 from holdfast.testing.networks import Network
+from holdfast.testing.waiting import eventually
 
 TRAMPOLINE = Path(__file__).resolve().parent.parent / "oci" / "holdfast-runc"
 _CONFIG = """\
@@ -225,15 +225,6 @@ def _working(folder: Path) -> list[str]:
         if f"{folder}/" in line:
             found.append(line)
     return found
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Wait until something is so; raises AssertionError when it never is."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"within {seconds:g} s it was never so that {what}")
-        time.sleep(0.05)
 
 
 def _program(name: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from holdfast.runtime import engines
 from holdfast.runtime.trial import clear, detach
-from holdfast.testing.containerd import TRAMPOLINE, eventually
+from holdfast.testing.containerd import TRAMPOLINE
 from holdfast.testing.images import write_image
+from holdfast.testing.waiting import eventually
 
 IMAGE = "holdfast-test"
 _LIMIT = "nofile=1024:4096"  # one that may be set again when a container is restored

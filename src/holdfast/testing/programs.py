@@ -9,6 +9,7 @@ from holdfast.sandbox.body import Body
 from holdfast.sandbox.languages import ceilings
 from holdfast.sandbox.line import Exit, Process, Start
 from holdfast.sandbox.roots import Root
+from holdfast.testing.waiting import until
 
 
 @dataclass(slots=True)
@@ -54,13 +55,13 @@ async def bash(body: Body, script: str) -> Run:
 
 async def output_after(process: Process, offset: int) -> list[str]:
     """Lines that come behind an offset, once there are some."""
-    for _ in range(500):
+
+    def lines() -> list[str]:
         text = b"".join(piece.data for piece in process.replay.after(offset)).decode()
-        lines = text.splitlines()
-        if len(lines) >= 5:
-            return lines[:-1]
-        await asyncio.sleep(0.02)
-    raise AssertionError("it does not go on")
+        return text.splitlines()
+
+    await until(lambda: len(lines()) >= 5, "it goes on")
+    return lines()[:-1]
 
 
 async def output_lines(process: Process, count: int) -> None:

@@ -25,11 +25,11 @@ from holdfast.oci.podman.incoming import name_of, take_in
 from holdfast.oci.store_vault import StoreVault
 from holdfast.store import open_store
 from holdfast.testing.bundles import Bundle
-from holdfast.testing.containerd import eventually
+from holdfast.testing.waiting import eventually
 
 COUNT = (
     "echo new > /etc/new; rm /etc/doomed;"
-    " i=0; while :; do i=$((i+1)); echo $i > /count; sleep .05; done"
+    " i=0; while :; do i=$((i+1)); echo $i >> /count; sleep .05; done"  # never empty
 )
 IMAGE = ("--image", "docker.io/library/holdfast-test:latest", "--image-id", "sha256:" + "ab" * 32)
 # As Podman writes them; `devshm-checkpoint.tar`, `artifacts` and logs may be absent.
