@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import msgspec
 
 from holdfast.protocol import sandbox_messages as messages
@@ -22,6 +21,8 @@ def test_the_python_types_are_current(repository: Path) -> None:
 
 
 def test_what_we_write_fits_the_schema(repository: Path) -> None:
+    import jsonschema  # takes seconds, which no other test should wait for
+
     schema = json.loads((repository / "spec/messages.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     examples: list[msgspec.Struct] = [

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 
@@ -62,6 +61,8 @@ def test_the_types_are_those_of_the_schema(repository: Path) -> None:
 
 
 def test_what_is_sent_fits_the_schema(repository: Path) -> None:
+    import jsonschema  # takes seconds, which no other test should wait for
+
     schema = json.loads((repository / "spec/messages.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     examples: list[messages.Message] = [

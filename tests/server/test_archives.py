@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,25 +13,46 @@ import pytest
 from tests.server.conftest import Server, Starter, add
 
 from holdfast.store import Store, open_store
+from holdfast.testing.waiting import eventually
 
 MEDIA_TYPE = "application/octet-stream"
 
 
-@pytest.fixture
-def served(start: Starter) -> Server:
-    return start("--engine", "process")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("archives")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def start(folder: Path) -> Iterator[Starter]:
+    """Servers for all tests here, which therefore have subjects of their own."""
+    starter = Starter(XDG_CONFIG_HOME=str(folder))
+    yield starter
+    starter.end()
+
+
+@pytest.fixture(scope="module")
+def served(start: Starter, folder: Path) -> Server:
+    return start("--engine", "process", HOLDFAST_HOME=str(folder / "here"))
+
+
+@pytest.fixture(scope="module")
 def client(served: Server) -> Iterator[httpx.Client]:
     with served.client(served.token) as opened:
         yield opened
 
 
 @pytest.fixture
-def elsewhere(start: Starter, tmp_path: Path) -> Iterator[httpx.Client]:
+def store(served: Server, folder: Path) -> Iterator[Store]:
+    """The store of that server."""
+    with open_store(folder / "here/store", environ={"HOLDFAST_HOME": str(folder / "here")}) as own:
+        yield own
+
+
+@pytest.fixture(scope="module")
+def elsewhere(start: Starter, folder: Path) -> Iterator[httpx.Client]:
     """Another server, with another store and another key."""
-    server = start("--engine", "process", HOLDFAST_HOME=str(tmp_path / "elsewhere"))
+    server = start("--engine", "process", HOLDFAST_HOME=str(folder / "elsewhere"))
     with server.client(server.token) as opened:
         yield opened
 
@@ -41,15 +61,8 @@ def noise(size: int) -> bytes:
     return hashlib.shake_256(b"noise").digest(size)
 
 
-def until(true: Callable[[], bool], patience: float = 60) -> None:
-    deadline = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_from_one_server_to_another(
-    client: httpx.Client, elsewhere: httpx.Client, store: Store, tmp_path: Path
+    client: httpx.Client, elsewhere: httpx.Client, store: Store, folder: Path
 ) -> None:
     content = noise(3_000_000)
     first = add(store, "state/a", "first")
@@ -61,14 +74,14 @@ def test_from_one_server_to_another(
         assert answer.headers["content-disposition"] == f'attachment; filename="{short}.holdfast"'
         tried = elsewhere.post("/v1/import?dry_run=true", content=answer.iter_bytes(70_000))
     assert [one["id"] for one in tried.json()["imported"]] == [first, second]
-    assert elsewhere.get("/v1/checkpoints").json()["checkpoints"] == []
+    assert elsewhere.get("/v1/checkpoints?subject=state/a").status_code == 404
     with client.stream("GET", f"/v1/checkpoints/{short}/export?ancestors=true") as answer:
         brought = elsewhere.post("/v1/import", content=answer.iter_bytes(70_000)).json()
     assert [one["id"] for one in brought["imported"]] == [first, second]
     assert brought["checkpoint"]["foreign"]
     refused = elsewhere.post(f"/v1/checkpoints/{second}/restore")
     assert refused.status_code == 403
-    with open_store(tmp_path / "elsewhere/store") as there:
+    with open_store(folder / "elsewhere/store") as there:
         assert there.read(second, "content", trust=True) == content
     alone = client.get(f"/v1/checkpoints/{second}/export").content
     again = elsewhere.post("/v1/import", content=alone).json()
@@ -78,7 +91,7 @@ def test_from_one_server_to_another(
 def test_what_is_vouched_for_may_be_restored(
     client: httpx.Client, elsewhere: httpx.Client, store: Store
 ) -> None:
-    made = add(store, "state/a")
+    made = add(store, "state/vouched")
     archive = client.get(f"/v1/checkpoints/{made}/export").content
     brought = elsewhere.post("/v1/import?trust=true", content=archive).json()
     assert not brought["checkpoint"]["foreign"]
@@ -103,9 +116,10 @@ def test_what_is_no_whole_archive_leaves_nothing(
     made = add(stranger, "state/stranger", content=noise(10_000))
     out = io.BytesIO()
     stranger.export(made, out)
+    before = store.list()
     answer = client.post("/v1/import", content=spoil(out.getvalue()))
     assert (answer.status_code, answer.json()["error"]["kind"]) == (status, kind)
-    assert store.list() == []
+    assert store.list() == before
 
 
 def test_what_cannot_be_exported_is_an_error_like_any_other(
@@ -113,13 +127,13 @@ def test_what_cannot_be_exported_is_an_error_like_any_other(
 ) -> None:
     missing = client.get("/v1/checkpoints/deadbeef/export")
     assert (missing.status_code, missing.json()["error"]["kind"]) == (404, "not_found")
-    made = add(store, "state/a")
+    made = add(store, "state/whole")
     odd = client.get(f"/v1/checkpoints/{made}/export?ancestors=perhaps")
     assert (odd.status_code, odd.json()["error"]["kind"]) == (400, "usage")
 
 
 def test_both_want_the_token(served: Server, store: Store) -> None:
-    made = add(store, "state/a")
+    made = add(store, "state/guarded")
     with served.client() as nobody:
         assert nobody.get(f"/v1/checkpoints/{made}/export").status_code == 401
         assert nobody.post("/v1/import", content=b"x").status_code == 401
@@ -129,7 +143,7 @@ def test_a_client_that_leaves_is_noticed(
     served: Server, client: httpx.Client, store: Store
 ) -> None:
     """Neither a half sent archive nor a half read one keeps the server from anything."""
-    made = add(store, "state/a", content=noise(30_000_000))
+    made = add(store, "state/large", content=noise(30_000_000))
     host, _, port = served.address.removeprefix("http://").partition(":")
     for _ in range(6):  # more than there may be at once
         with socket.create_connection((host, int(port))) as wire:
@@ -140,7 +154,7 @@ def test_a_client_that_leaves_is_noticed(
             head = f"POST /v1/import HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000\r\n"
             wire.sendall(f"{head}Authorization: Bearer {served.token}\r\n\r\n".encode())
             wire.sendall(b"HOLDFAST-ARCHIVE")
-    until(lambda: store._ledger.backend.oldest_hold() is None)
+    eventually(lambda: store._ledger.backend.oldest_hold() is None, "nobody reads any more")
     archive = client.get(f"/v1/checkpoints/{made}/export").content
     assert len(archive) > 30_000_000
     assert client.post("/v1/import", content=archive).json()["imported"] == []

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import jsonschema
 import pytest
 from starlette.routing import Route
 from tests.server.conftest import Server, Starter, add
@@ -85,6 +84,8 @@ async def test_sandboxes_and_metrics(start: Starter) -> None:
 
 
 def test_the_description_is_valid_and_whole(client: httpx.Client) -> None:
+    import jsonschema  # takes seconds, which no other test should wait for
+
     document = client.get("/v1/openapi.json").json()
     assert document == json.loads(json.dumps(describe(DESCRIBED)))
     told = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
