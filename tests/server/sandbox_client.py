@@ -21,7 +21,9 @@ class Wire:
         if server.token is not None:
             headers.setdefault("Authorization", f"Bearer {server.token}")
         url = server.address.replace("http", "ws", 1) + path
-        self._connecting = connect(url, additional_headers=headers, max_size=1 << 24)
+        self._connecting = connect(
+            url, additional_headers=headers, max_size=1 << 24, open_timeout=60
+        )
         self.heard: list[dict[str, Any]] = []
         self.identity: tuple[str, str] = ("", "")
 

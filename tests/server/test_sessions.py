@@ -28,7 +28,11 @@ def api(server: Server) -> Iterator[httpx.Client]:
 
 def attach(server: Server, name: str) -> ClientConnection:
     url = server.address.replace("http", "ws") + f"/v1/sessions/{name}/console"
-    return connect(url, subprotocols=["holdfast.v1", f"holdfast.token.{server.token}"])  # type: ignore[list-item]
+    return connect(
+        url,
+        subprotocols=["holdfast.v1", f"holdfast.token.{server.token}"],  # type: ignore[list-item]
+        open_timeout=60,
+    )
 
 
 def say(console: ClientConnection, kind: str, **fields: object) -> None:

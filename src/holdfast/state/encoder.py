@@ -121,7 +121,6 @@ class Encoder:
     def _dict(self, value: dict[Any, Any]) -> dict[str, Any]:
         around, me = self._around, id(value)
         known = self._flat.get(me)
-        # Both go through the dict in one step, whatever other threads do to it.
         ids = _ids(value)
         if known is not None and known.value is value and known.ids == ids:
             self.seen.flat[me] = known
@@ -387,7 +386,10 @@ def _fields(value: Any, cls: Any) -> dict[str, Any]:
 
 
 def _ids(value: dict[Any, Any]) -> list[int]:
-    return [*map(id, value), *map(id, value.values())]
+    try:
+        return [*map(id, value), *map(id, value.values())]
+    except RuntimeError:  # another thread came in just before one of the two steps
+        return [0]  # as no dict has been before
 
 
 def _step_to(key: object) -> str | int:
@@ -401,7 +403,7 @@ def _step_to(key: object) -> str | int:
 
 def _has_plain_keys(value: dict[Any, Any]) -> bool:
     """Whether JSON can have these keys."""
-    if _keys.keys() >= value.keys() and _TEXT_ONLY.issuperset(map(type, value)):
+    if _keys.keys() >= value.keys() and _TEXT_ONLY.issuperset(map(type, [*value])):
         return True  # all of them are known
     for key in list(value):
         if type(key) is not str or (key not in _keys and _has_surrogate(key)):
