@@ -67,6 +67,9 @@ def run(tool: str, work: str, folder: Path, verb: str) -> dict[str, Any] | str:
     command = [python, child, tool, work, str(folder), verb]
     try:
         environment = {**os.environ, STARTED: str(time.time())}
+        # As installed packages are: compiled once, and not in every process that starts.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )

@@ -68,7 +68,13 @@ async def test_list_show_and_diff(session: Session, store) -> None:
     assert (await session.show()).checkpoint.id == two.id
     assert (await session.show("~1")).checkpoint.id == one.id
     assert (await session.show(one)).part("namespace/small") is not None
-    assert await session.diff() == store.diff(one.id, two.id) == await session.diff(one, two)
+    found, same = await session.diff(), store.diff(one.id, two.id)
+    assert found == await session.diff(one, two)
+    assert (found.parts, found.values) == (same.parts, same.values)
+    assert [(each.name, each.change) for each in found.variables] == [
+        ("y", "changed"),
+        ("z", "added"),
+    ]
     memory = [await session.checkpoint(save_to_disk=False) for _ in range(2)]
     assert (await session.show(memory[0])).checkpoint.id == memory[0].id
     await session.diff(*memory)

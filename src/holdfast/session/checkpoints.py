@@ -178,12 +178,13 @@ def write(
     begin = partial(
         store.draft, subject, reason=reason, stage=stage, new=new, aside=aside, lease=lease
     )
+    # By schema here, and as plain data below.
+    found = {name: layout.decode(parts[name], kind) for name, kind in _STRUCTURES.items()}
     with _on_top_of(parents, begin) as draft:
         for name, data in sorted(parts.items()):
-            kind = _STRUCTURES.get(name)
-            if kind is not None:
-                value = layout.encode(layout.decode(data, kind))  # by schema, then as plain data
-                draft.put(name, Plain(msgspec.msgpack.decode(value)), split="structure")
+            if name in found:
+                value = msgspec.msgpack.decode(layout.encode(found[name]))
+                draft.put(name, Plain(value), split="structure")
                 continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
@@ -197,13 +198,16 @@ def write(
         for name, memory in captured.memory.items():
             _put_memory(draft, name, memory, bases or {})
         checkpoint = draft.commit()
+    report, environment = found["report"], found["environment"]
+    assert isinstance(report, layout.ReportPart)
+    assert isinstance(environment, layout.Environment)
     return SessionCheckpoint(
         checkpoint=checkpoint,
         size_bytes=captured.size + kept,
         serialization_method=created.serialization_method,
-        items=created.items,
+        items=report.items,
         pause_ms=created.pause_ms,
-        environment=layout.decode(parts["environment"], layout.Environment),
+        environment=environment,
         saved_to_disk=on_disk,
     )
 

@@ -37,9 +37,10 @@ def accounts(
             pieces.setdefault(each.unit.name, []).append(each)
     found: list[Account] = []
     for each in taken:
-        plain = each.attempt is None and not each.found.used
-        if plain and each.unit.kind == NAME and not apart:
-            found.append(Account(each.unit, "exact", [], len(each.data)))
+        if each.attempt is None and each.unit.kind == NAME and not apart:
+            # Plain data, or an array: there is nothing to be said about either.
+            beside = _beside([each], places) if each.found.used else 0
+            found.append(Account(each.unit, "exact", [], len(each.data) + beside))
         elif each.unit.kind != SEGMENT:
             whole = [each, *_within(each, pieces)]
             outcome, reasons = _judged(whole, apart.get(each.unit.member, ""), redacted)

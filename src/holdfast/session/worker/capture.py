@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
 from holdfast.session.worker import budget, inventory, randomness, segments, tiers, units
@@ -50,7 +49,6 @@ class Captured(NamedTuple):
 
     parts: dict[str, bytes]
     memory: dict[str, Image]
-    items: tuple[ItemReport, ...]
     serialization_method: str
     blocks: list[Sent]
     kept: dict[str, int]  # parts that the host has, and in which capture
@@ -194,7 +192,7 @@ class Capture:
         kept = {own_part(each.label): base for each in sent if each.label not in fresh}
         labels = [label for label in self._around.buffers if label in used]
         memory = {layout.BUFFERS + label: self._around.image(label) for label in labels}
-        captured = Captured(parts, memory, items, method, sent, kept)
+        captured = Captured(parts, memory, method, sent, kept)
         budget.check(captured.size, {item.name: item.size_bytes for item in items}, self._most)
         return captured
 

@@ -7,6 +7,7 @@ plain values are shown.
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import keyword
 import re
@@ -117,12 +118,21 @@ def _shape(value: object) -> str:
         try:
             shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", "")
             if isinstance(shape, tuple):
-                return f"{' x '.join(map(str, shape)) or 'scalar'} {dtype}".strip()
+                return f"{' x '.join(map(str, shape)) or 'scalar'} {_dtype_text(dtype)}".strip()
         except Interrupted:
             raise
         except BaseException:  # noqa: BLE001  # a class may only say that it is a library's
             return ""
     return clean(getattr(value, "__name__", "")) if _is_module(value) else ""
+
+
+def _dtype_text(dtype: object) -> str:
+    # Those of others may hold much: a categorical one has its categories.
+    own = type_module(type(dtype)).partition(".")[0] == "numpy"
+    return _numpy_text(dtype) if own else str(dtype)
+
+
+_numpy_text = functools.lru_cache(100)(str)  # it takes longer than all else that is said of arrays
 
 
 def _is_module(value: object) -> bool:

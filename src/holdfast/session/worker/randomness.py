@@ -17,10 +17,18 @@ def states(imports: dict[str, str]) -> dict[str, Any]:
     if "random" in imports and "random" in sys.modules:
         found["random"] = sys.modules["random"].getstate()
     if "numpy.random" in sys.modules:
-        found["numpy"] = sys.modules["numpy.random"].get_state()
+        found["numpy"] = _plain(sys.modules["numpy.random"].get_state())
     if "torch" in sys.modules:
         found["torch"] = sys.modules["torch"].get_rng_state()
     return found
+
+
+def _plain(state: Any) -> Any:
+    """A state of numpy as plain data, which is pickled in no time, where it has the usual form."""
+    if type(state) is not tuple or len(state) != 5:
+        return state  # of another kind of generator
+    kind, words, *rest = state
+    return (kind, words.astype("<u4").tobytes(), *rest)
 
 
 def set_state(library: str, state: Any) -> None:
@@ -32,6 +40,9 @@ def set_state(library: str, state: Any) -> None:
     elif library == "numpy":
         import numpy
 
+        if type(state) is tuple and type(state[1]) is bytes:
+            kind, words, *rest = state
+            state = (kind, numpy.frombuffer(words, "<u4"), *rest)
         numpy.random.set_state(state)
     elif library == "torch":
         import torch  # type: ignore[import-not-found]

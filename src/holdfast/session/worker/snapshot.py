@@ -252,7 +252,6 @@ def messages(
         request_id=request_id,
         size_bytes=captured.size,
         serialization_method=captured.serialization_method,
-        items=captured.items,
         pause_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
     )
 

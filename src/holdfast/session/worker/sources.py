@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from holdfast.session import layout
@@ -12,6 +14,14 @@ from holdfast.session.worker.secrets import redact
 
 Redacted = tuple[str, tuple[tuple[int, str], ...]]  # text, and the lines that lost something
 _NOTE = "a literal that looks like a secret was left out of its source"
+
+
+@functools.lru_cache(1000)  # the same cells at every capture
+def _lines(text: str, ranges: tuple[tuple[int, int], ...]) -> str:
+    """A text with every other line blank."""
+    needed = {at for first, last in ranges for at in range(first, last + 1)}
+    kept = [line if at in needed else "" for at, line in enumerate(text.split("\n"), 1)]
+    return "\n".join(kept).rstrip("\n")
 
 
 class Kept:
@@ -39,10 +49,8 @@ class Kept:
             cell = self._cells.get(number)
             if cell is None:
                 continue
-            lines = self._text(number)[0].split("\n")
-            needed = {at for first, last in ranges for at in range(first, last + 1)}
-            text = "\n".join([line if at in needed else "" for at, line in enumerate(lines, 1)])
-            found.append(msgspec.structs.replace(cell, text=text.rstrip("\n")))
+            text = _lines(self._text(number)[0], tuple(ranges))
+            found.append(msgspec.structs.replace(cell, text=text))
         return tuple(found)
 
     def _keep(self, number: int, first: int, last: int) -> str:
