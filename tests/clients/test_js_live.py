@@ -6,12 +6,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
+from tests import spans
 from tests.server.conftest import Server, Starter
 
 TOUR = """
@@ -35,11 +38,24 @@ SEEN = {
     "kept": "kept\n",
     "forks": ["kept\n", "kept\n"],
 }
-IN_BROWSER = f"""
-async ([source, url, token]) => {{
-  const address = URL.createObjectURL(new Blob([source], {{ type: "text/javascript" }}));
-  return ({TOUR})(await import(address), url, token);
-}}
+IN_BROWSER = """
+async ([source, url, token]) => {
+  const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  return (%s)(await import(address), url, token);
+}
+"""
+# Does one thing of each kind: answered by statuses, by an id, in the foreground and beside it.
+TRACED = """
+async ({ Sandbox }, url, token) => {
+  const sandbox = await Sandbox.create(url, { enableCheckpoint: true, token });
+  const echo = "echo $HOLDFAST_REQUEST_ID";
+  const front = await (await sandbox.exec("bash", echo)).stdout.readAll();
+  const beside = await (await sandbox.exec("bash", echo, { background: true })).stdout.readAll();
+  await sandbox.files.list("/");
+  await sandbox.checkpoint({ leaveRunning: true });
+  await sandbox.kill();
+  return { id: sandbox.requestId, front: front.trim(), beside: beside.trim() };
+}
 """
 RUNTIMES = {
     "bun": ("node_modules/.bin/bun", "run"),
@@ -117,16 +133,19 @@ def test_with_the_runtimes_own_websocket(
     runtime: str, client: Path, server: Server, tmp_path: Path
 ) -> None:
     """In an empty folder, where no package `ws` is found."""
+    assert told_by(runtime, TOUR, client, server, tmp_path) == SEEN
+
+
+def told_by(runtime: str, script: str, client: Path, server: Server, folder: Path) -> Any:
+    """What a script's function returns, which gets the package, the server's address and token."""
     values = ", ".join(json.dumps(value) for value in (server.address, server.token))
-    shutil.copy(client / "dist/esm/index.js", tmp_path / "holdfast.mjs")
-    (tmp_path / "tour.mjs").write_text(
+    shutil.copy(client / "dist/esm/index.js", folder / "holdfast.mjs")
+    (folder / "script.mjs").write_text(
         'import * as holdfast from "./holdfast.mjs";\n'
-        f"console.log(JSON.stringify(await ({TOUR})(holdfast, {values})));\n"
+        f"console.log(JSON.stringify(await ({script})(holdfast, {values})));\n"
     )
     program, *options = RUNTIMES[runtime]
-    if "/" in program:
-        program = str(client / program)
-    assert json.loads(run(tmp_path, program, *options, "tour.mjs")) == SEEN
+    return json.loads(run(folder, str(client / program), *options, "script.mjs"))
 
 
 def test_node_without_a_websocket_says_what_to_do(client: Path, tmp_path: Path) -> None:
@@ -159,8 +178,53 @@ def test_in_a_browser(client: Path, server: Server, page: Page) -> None:
     source = (client / "dist/esm/index.js").read_text()
     sockets: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
-    seen = page.evaluate(IN_BROWSER, [source, server.address, server.token])
+    seen = page.evaluate(IN_BROWSER % TOUR, [source, server.address, server.token])
     assert seen == SEEN
     assert len(sockets) == 4
     assert server.token is not None
     assert not [url for url in sockets if server.token in url or "token" in url]
+
+
+def under(identity: str, lines: list[dict[str, Any]], name: str) -> set[str]:
+    """What has the id, or the id and a number, under that name."""
+    ours = re.compile(re.escape(identity) + r"(:\d+)?")
+    return {
+        line[name] for line in lines if ours.fullmatch(line.get("holdfast.request_id", "nobody's"))
+    }
+
+
+@pytest.fixture
+def traced(tmp_path: Path, holdfast_home: Path) -> Iterator[tuple[Server, Path]]:
+    """A server that says what it does in JSON, and the file that its spans go to."""
+    starter = Starter(XDG_CONFIG_HOME=str(tmp_path))
+    hooks, file = spans.starter(tmp_path / "hooks"), tmp_path / "spans"
+    options = ("--engine", "gvisor", "--pool", "0", "--log-format", "json")
+    yield starter(*options, PYTHONPATH=hooks, SPANS_TO=str(file)), file
+    starter.end()
+
+
+def test_one_id_from_the_client_to_the_engine(
+    client: Path, traced: tuple[Server, Path], page: Page, tmp_path: Path
+) -> None:
+    """From a program, and from a browser, which has only its messages to say it in."""
+    server, file = traced
+    page.goto(f"{server.address}/status")
+    source = (client / "dist/esm/index.js").read_text()
+    in_browser = page.evaluate(IN_BROWSER % TRACED, [source, server.address, server.token])
+    told = [told_by("bun", TRACED, client, server, tmp_path), in_browser]
+    _, errors = server.stop(signal.SIGTERM)
+    log = [
+        {**line, "holdfast.request_id": line.get("request_id", "nobody's")}
+        for line in (json.loads(each) for each in errors.splitlines() if each.startswith("{"))
+    ]
+    made = [{**each.attributes, "name": each.name} for each in spans.exported(file)]
+    for each in told:
+        assert each["front"] == each["id"]
+        assert re.fullmatch(re.escape(each["id"]) + r":\d+", each["beside"])
+        said = under(each["id"], log, "message")
+        assert {"execute", "files", "checkpoint", "killsandbox"} <= said
+        assert "holdfast.engine" in under(each["id"], log, "logger")
+        names = {name.removeprefix("holdfast.") for name in under(each["id"], made, "name")}
+        assert {"sandbox.execute", "sandbox.freeze", "store.commit", "engine.command"} <= names
+    # Only a program can say it with the first request.
+    assert "WEBSOCKET /create" in under(told[0]["id"], log, "message")

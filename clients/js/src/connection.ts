@@ -63,7 +63,7 @@ export class Connection {
   /** Connect. Rejects with ConnectionLost or Denied; then the listener is told nothing. */
   async open(path: string): Promise<void> {
     const options = credentials(this.tokens, inBrowser());
-    options.headers["x-request-id"] = this.requestId; // a browser sets no headers
+    options.headers["x-request-id"] = this.requestId;
     if (this.#cookies.size > 0) {
       // A load balancer finds the same server again by what it gave us.
       options.headers.cookie = [...this.#cookies]
@@ -122,7 +122,9 @@ export class Connection {
         hint: "it comes back by itself unless enableAutoReconnect is false; try again",
       });
     }
-    this.#socket.send(JSON.stringify(frame));
+    // A browser sets no headers, so there each message says whose it is.
+    const named = inBrowser() ? { request_id: this.requestId, ...frame } : frame;
+    this.#socket.send(JSON.stringify(named));
   }
 
   /** Hang up. The listener is not told: it is the one who asked. */

@@ -1,11 +1,26 @@
 /** What is being waited for: one of each step that statuses speak of, any number of requests. */
 
 import { Conflict, errorOfKind, type HoldfastError } from "./errors.js";
-import type { ErrorEvent } from "./messages.js";
+import { type ErrorEvent, SandboxEvent } from "./messages.js";
 import { Waiting } from "./waiting.js";
 
 /** Steps that the server answers by statuses, which name no request: so one at a time. */
 export type Step = "start" | "exec" | "checkpoint" | "snapshot" | "kill" | "kill process";
+
+/** Statuses that end a step and tell nothing else about it. */
+const ENDS: Readonly<Record<string, Step | undefined>> = {
+  [SandboxEvent.SANDBOX_RUNNING]: "start",
+  [SandboxEvent.SANDBOX_EXECUTION_DONE]: "kill process",
+  [SandboxEvent.SANDBOX_EXECUTION_FORCE_KILLED]: "kill process",
+  [SandboxEvent.SANDBOX_FILESYSTEM_SNAPSHOT_CREATED]: "snapshot",
+  [SandboxEvent.SANDBOX_KILLED]: "kill",
+};
+const FAILS: Readonly<Record<string, Step | undefined>> = {
+  [SandboxEvent.SANDBOX_EXECUTION_FORCE_KILL_ERROR]: "kill process",
+  [SandboxEvent.SANDBOX_EXECUTION_IN_PROGRESS_ERROR]: "checkpoint",
+  [SandboxEvent.SANDBOX_FILESYSTEM_SNAPSHOT_ERROR]: "snapshot",
+  [SandboxEvent.SANDBOX_KILL_ERROR]: "kill",
+};
 
 const WORDS_TIMEOUT = 1_000; // for the reason that follows a status of failure
 
@@ -20,8 +35,14 @@ interface Failing {
 export class Pending {
   readonly #steps = new Map<Step, Waiting<unknown>>();
   readonly #requests = new Map<string, Waiting<unknown>>();
+  readonly #prefix: string;
   #failing: Failing | undefined;
   #count = 0;
+
+  /** Requests are called by the prefix and a number, so that a log shows whose they are. */
+  constructor(prefix: string) {
+    this.#prefix = prefix;
+  }
 
   /** Wait for a step. Throws Conflict when it is under way already. */
   step<T>(step: Step): Waiting<T> {
@@ -43,6 +64,14 @@ export class Pending {
     this.#steps.delete(step);
   }
 
+  /** A status: it may end a step, well or not. */
+  hear(status: string, failure: () => HoldfastError): void {
+    const ended = ENDS[status];
+    if (ended !== undefined) this.done(ended);
+    const failed = FAILS[status];
+    if (failed !== undefined) this.failStep(failed, failure());
+  }
+
   /** Nobody waits for a step any more. */
   forget(step: Step): void {
     this.#steps.delete(step);
@@ -51,7 +80,7 @@ export class Pending {
   /** A request by an id that comes back in its answer. */
   request<T>(): { id: string; waiting: Waiting<T> } {
     this.#count += 1;
-    const id = `r${this.#count}`;
+    const id = `${this.#prefix}:${this.#count}`;
     const waiting = new Waiting<T>();
     this.#requests.set(id, waiting as Waiting<unknown>);
     return { id, waiting };
