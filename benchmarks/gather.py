@@ -1,7 +1,8 @@
 """Gathers what the benchmarks wrote into one page: docs/benchmarks.md.
 
 `make bench` runs it last. Each benchmark leaves its page and its plot in one folder; this one
-counts the goals that were reached, and links to the rest.
+counts the goals that were reached, takes over tables and plots, and links to the rest. A benchmark
+that has left no page is named, on the page and on the terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ TITLES = {
     "container": "Containers, beside plain runc and CRIU",
 }
 _GOAL = re.compile(r"^- (?:(\w+): )?(reached|\*\*missed\*\*): (.*)$", re.MULTILINE)
-_HOW = re.compile(r"^.*\d+ cores, .*$", re.MULTILINE)
+_HOW = re.compile(r"^(?:.+\n)*?.*\d+ cores, (?:.+\n?)*", re.MULTILINE)  # a whole paragraph
+_TABLE = re.compile(r"^\|.*\n\|[-|: ]+\n(?:\|.*\n?)+", re.MULTILINE)
 
 INTRODUCTION = """\
 # Benchmarks
@@ -40,6 +42,7 @@ class Page:
     reached: tuple[str, ...]
     missed: tuple[str, ...]
     how: str
+    tables: tuple[str, ...]
     plot: bool
 
 
@@ -57,7 +60,8 @@ def read(folder: Path, name: str) -> Page | None:
         name,
         tuple(what for found, what in goals if found == "reached"),
         tuple(what for found, what in goals if found != "reached"),
-        how[0].strip() if how else "",
+        " ".join(how[0].split()) if how else "",
+        tuple(each.rstrip() for each in _TABLE.findall(text)),
         (folder / f"{name}.svg").exists(),
     )
 
@@ -74,6 +78,8 @@ def page(pages: list[Page], folder: str) -> str:
         lines += ["", f"## [{TITLES[each.name]}]({folder}/{each.name}.md)", ""]
         lines += [each.how, ""] if each.how else []
         lines += [f"![{TITLES[each.name]}]({folder}/{each.name}.svg)", ""] if each.plot else []
+        for table in each.tables:
+            lines += [table, ""]
         lines += [f"- **missed**: {what}" for what in each.missed]
         lines += [f"- reached: {what}" for what in each.reached]
     return "\n".join(lines) + "\n"
@@ -86,7 +92,11 @@ def main() -> None:
     found = [each for name in TITLES if (each := read(given.out, name)) is not None]
     target = given.out.parent / "benchmarks.md"
     target.write_text(page(found, os.path.relpath(given.out, target.parent)))
-    print(f"{len(found)} benchmarks gathered in {target}")
+    print(f"{len(found)} of {len(TITLES)} benchmarks gathered in {target}")
+    for name in TITLES.keys() - {each.name for each in found}:
+        print(
+            f"missing: {given.out / name}.md, which benchmarks/{name}.py --out {given.out} writes"
+        )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import pytest
 from holdfast.cli.main import cli
 from holdfast.cli.settings import KNOWN
 from holdfast.model.errors import all_kinds
+from holdfast.server.app import DESCRIBED
+from holdfast.server.openapi import describe
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "reference" / "cli.md").read_text("utf-8")
@@ -85,3 +87,17 @@ def test_settings_and_exit_codes_are_documented() -> None:
     for kind, error in all_kinds().items():
         row = rf"^\| {error.exit_code} \| .*`{kind}`"
         assert re.search(row, CLI, re.MULTILINE), f"{kind} {error.exit_code}"
+
+
+def test_every_route_of_v1_is_in_the_table_of_the_architecture() -> None:
+    """As a whole, or by its last word in the row of those that begin as it does."""
+    page = (DOCS / "concepts" / "architecture.md").read_text("utf-8").partition("## The server")[2]
+    rows = [re.findall(r"/[\w/.]+", line) for line in page.splitlines() if line.startswith("| ")]
+    paths = describe(DESCRIBED)["paths"]
+    assert isinstance(paths, dict)
+    for path in paths:
+        shown = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), path)
+        before, _, last = shown.rpartition("/")
+        beside = [row for row in rows if any(each.startswith(f"{before}/") for each in row)]
+        found = any(shown in row for row in rows) or any(f"/{last}" in row for row in beside)
+        assert found, f"{shown} is not in docs/concepts/architecture.md"
