@@ -53,7 +53,11 @@ def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
     engine.run("shop", "sh", "-c", COUNT)
     eventually(lambda: count(engine) > 10, "it counts")
     at = count(engine)
-    holdfast(engine, "checkpoint", "shop", "--stop")
+    whole = engine.call("inspect", "-f", "{{.Id}}", "shop").strip()
+    listed = holdfast(engine, "list")
+    assert whole[:12] in listed
+    assert whole not in listed
+    holdfast(engine, "checkpoint", whole[:12], "--stop")
     eventually(lambda: not engine.running("shop"), "it has stopped")
     engine.call("start", "shop")
     assert count(engine) >= at

@@ -91,13 +91,17 @@ def test_engines_one_after_the_other(root: Path) -> None:
     assert everything(root) == before
 
 
-def test_what_somebody_edited_since_stays(root: Path) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["once", "installed again"])
+def test_what_somebody_edited_since_stays(again: bool, root: Path) -> None:
     install(root)
     config, daemon = root / "etc/containerd/config.toml", root / "etc/docker/daemon.json"
     config.write_text(config.read_text() + "[debug]\n  level = 'info'\n")
     daemon.write_text(daemon.read_text().replace("warn", "info"))
     policy = root / "etc/holdfast/policy.toml"
     policy.write_text('mode = "store"\n')
+    if again:
+        install(root)
+        assert policy.read_text() == 'mode = "store"\n'
     plan = plan_uninstall(root)
     assert len(plan.notes) >= 3
     carry_out(plan)

@@ -18,8 +18,7 @@ def test_it_can_be_built_and_keeps_a_sandbox_across_a_restart(
     try:
         done = subprocess.run(
             [repository / "scripts" / "try-image", folder],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             check=False,
         )

@@ -147,7 +147,7 @@ def list_(invocation: Invocation) -> None:
             (
                 (
                     line.subject,
-                    line.id or "",
+                    _shown(line.id or ""),
                     line.status,
                     str(line.checkpoints),
                     age(line.newest, time) if line.newest else "",
@@ -166,6 +166,11 @@ def list_(invocation: Invocation) -> None:
         invocation.tell("no container has opted in here")
 
 
+def _shown(identity: str) -> str:
+    """An id as its engine shows it: of the 64 digits of Docker's and Podman's, twelve."""
+    return identity[:12] if len(identity) == 64 else identity
+
+
 @command.command("checkpoint")
 @click.argument("container")
 @click.option("--stop", is_flag=True, help="End the container once its checkpoint is safe.")
@@ -174,8 +179,8 @@ def list_(invocation: Invocation) -> None:
 def checkpoint(invocation: Invocation, container: str, stop: bool, reason: str) -> None:
     """Freeze a running container for a moment and keep it.
 
-    CONTAINER is its id, its subject, or the last part of that. Should anything fail, the container
-    goes on as before.
+    CONTAINER is its id or the beginning of that, its subject, or the last part of it. Should
+    anything fail, the container goes on as before.
     """
     take(invocation, container, reason=reason, stop=stop)
 

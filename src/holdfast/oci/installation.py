@@ -53,7 +53,7 @@ RestartPreventExitStatus=9
 WantedBy=multi-user.target
 """
 _POLICY_TEXT = """\
-# What Holdfast may do with the containers of this node. The keys are in docs/guides/containers.md.
+# What Holdfast may do with the containers of this node. Its keys: docs/guides/containers.md.
 # mode = "local"
 # checkpoint_path = "/var/lib/holdfast/checkpoints"
 """
@@ -143,8 +143,7 @@ def plan_install(
     kept = {each.path: each for each in known.files} if known else {}
     for each in changes:
         name = str(each.path.relative_to(root))
-        before = kept[name].before if name in kept else _pack(each.before)
-        kept[name] = Kept(path=name, before=before, after=_pack(each.after) or "")
+        kept[name] = _kept(name, each, kept.get(name))
     both = tuple(n for n in ENGINES if n in engines or (known and n in known.engines))
     record = Installed(engines=both, files=tuple(kept.values()), folders=tuple(sorted(folders)))
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
@@ -212,6 +211,16 @@ def _programs(root: Path, trampoline: Trampoline) -> list[Change]:
         Change(root / SCRIPT, _read(root / SCRIPT), script, 0o755),
         Change(root / PROGRAM, _read(root / PROGRAM), trampoline.quick, 0o755),
     ]
+
+
+def _kept(name: str, change: Change, last: Kept | None) -> Kept:
+    """What to remember of a file. What somebody edited since the last installation stays told apart
+    from what we wrote, or uninstalling would take it for ours and undo it."""
+    after = _pack(change.after) or ""
+    if last is None:
+        return Kept(path=name, before=_pack(change.before), after=after)
+    edited = _pack(change.before) != last.after
+    return Kept(path=name, before=last.before, after=last.after if edited else after)
 
 
 def _missing_folders(root: Path, changes: Sequence[Change]) -> set[str]:

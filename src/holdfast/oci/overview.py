@@ -59,11 +59,12 @@ class Overview:
         return [*running, *(self._frozen(s) for s in self._subjects() if str(s) not in seen)]
 
     def find(self, name: str) -> tuple[ContainerState, Record]:
-        """The running container that an id, a subject or its last part means."""
+        """The running container that an id or its beginning, a subject or its last part means."""
         known = list(self.known())
         for matches in (
             [each for each in known if name in (each[1].id, each[1].subject)],
             [each for each in known if each[1].subject.endswith(f"/{name}")],
+            [each for each in known if len(name) >= 4 and each[1].id.startswith(name)],
         ):
             if len(matches) == 1:
                 return matches[0]

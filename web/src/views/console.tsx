@@ -117,7 +117,7 @@ function Live(props: { subject: string; console: Console; onAgain: () => void })
       </div>
       {console.trouble.value && <Trouble error={console.trouble.value} />}
       {state === "starting" && <Waiting what="Starting" />}
-      <Screen lines={lines} />
+      <Screen lines={lines} isSession={subject.startsWith("session/")} />
       {state === "ended" ? (
         <div class="ended">
           <p>
@@ -149,7 +149,7 @@ function Live(props: { subject: string; console: Console; onAgain: () => void })
   );
 }
 
-function Screen({ lines }: { lines: readonly Line[] }) {
+function Screen({ lines, isSession }: { lines: readonly Line[]; isSession: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   useLayoutEffect(() => {
@@ -168,7 +168,17 @@ function Screen({ lines }: { lines: readonly Line[] }) {
         following.current = one.scrollTop + one.clientHeight > one.scrollHeight - 30;
       }}
     >
-      {lines.length === 0 && <p class="soft">Nothing was said yet. Type below.</p>}
+      {lines.length === 0 && (
+        <p class="soft">
+          Nothing was said yet. Type below
+          {isSession && (
+            <>
+              ; <code>dir()</code> lists the names that are there
+            </>
+          )}
+          .
+        </p>
+      )}
       {lines.map((line, at) => (
         <pre key={at} class={`line ${line.kind}`}>
           {honest(line.text)}
