@@ -7,8 +7,9 @@ where a tree is cut depends on the value alone, never on what is remembered.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from operator import is_
 from typing import Any, TypeAlias, TypeVar
 
@@ -80,7 +81,7 @@ class Branch(Twig):
     kind: type
     members: dict[str, Twig] | list[Twig]
     inner: int  # the members' sizes together
-    texts: list[object]  # of the members of a list
+    texts: list[object]  # what the members of a list were made from
     leaves: list[bytes]  # the chunks of the members
     runs: list[Run]
     joints: dict[bytes, bytes]  # the chunks of nodes above the runs, by what is in them
@@ -180,10 +181,13 @@ class _Writer:
         branch = Branch()
         branch.text, branch.raw, branch.copy = _NO_VALUE, None, None
         branch.kind, branch.members, branch.inner = kind, members, inner
-        branch.texts = [] if kind is dict else [twig.text for twig in more]
+        if kind is dict:
+            branch.texts = []
+        else:  # a list that cannot change tells its members better than their twigs do: one may
+            # stand for an equal value of another time
+            branch.texts = value if self._fixed else [twig.text for twig in twigs]
         branch.leaves = [*chain.from_iterable([twig.chunks for twig in more])]
         if known:
-            branch.texts = known.texts + branch.texts
             branch.leaves = known.leaves + branch.leaves
         letter = "m" if kind is dict else "l"
         branch.runs, tail = self._runs(letter, twigs, old, same)
@@ -226,16 +230,12 @@ class _Writer:
         first `same` members are those of `old`. The last run is a node that stands in its parent,
         where it is small: it is what changes when something is added."""
         before = old.runs if old is not None else []
-        runs: list[Run] = []
-        done = 0
         # The last one may have ended because the list did.
-        for each in before[:-1]:
-            if done + len(each[0]) > same:
-                break
-            done += len(each[0])
-            runs.append(each)
+        ends = [*accumulate([len(members) for members, _ in before[:-1]])]
+        keep = bisect_right(ends, same)
+        runs, done = before[:keep], ends[keep - 1] if keep else 0
         # By the first member's address, which lasts as long as the tree does.
-        known = {id(each[0][0]): each for each in before[len(runs) :]}
+        known = {id(each[0][0]): each for each in before[keep:]}
         run: list[Twig] = []
         size = 0
         for at, twig in enumerate(twigs[done:], done + 1):
@@ -339,14 +339,14 @@ def _items(kind: str, run: Iterable[Twig]) -> list[Value]:
 
 def _groups(ids: list[bytes]) -> list[list[bytes]]:
     """Where to cut between runs; the last group is not complete, and may be empty."""
-    groups: list[list[bytes]] = [[]]
-    for chunk in ids:
-        group = groups[-1]
-        group.append(chunk)
+    groups: list[list[bytes]] = []
+    begin = 0
+    for end, chunk in enumerate(ids, 1):
         # Ids are hashes, so a byte of theirs is as good as a hash of them.
-        if len(group) >= 128 or (len(group) > 1 and not chunk[0] & _JOIN_MASK):
-            groups.append([])
-    return groups
+        if (not chunk[0] & _JOIN_MASK and end - begin > 1) or end - begin >= 128:
+            groups.append(ids[begin:end])
+            begin = end
+    return [*groups, ids[begin:]]
 
 
 def _joint(kind: str, ids: list[bytes], tail: bytes = b"") -> bytes:
