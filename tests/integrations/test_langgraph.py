@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -329,6 +330,33 @@ def test_a_checkpoint_that_is_put_again_takes_the_place_of_the_first(
     saver.put(thread(), {**checkpoint, "channel_values": {"n": 2}}, {}, {})  # type: ignore[arg-type,typeddict-item]
     assert [each.checkpoint["channel_values"]["n"] for each in saver.list(thread())] == [2]
     assert store.count("state/langgraph/t") == 1
+
+
+def test_of_those_who_put_one_checkpoint_at_once_the_last_one_stays(
+    saver: HoldfastSaver, store: Store
+) -> None:
+    checkpoint = {**empty_checkpoint(), "channel_values": {"n": 0}}
+
+    def put_again(n: int) -> None:
+        saver.put(thread(), {**checkpoint, "channel_values": {"n": n}}, {}, {})  # type: ignore[arg-type,typeddict-item]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put_again, range(24)))
+    (left,) = store.list("state/langgraph/t")
+    assert left == store.head("state/langgraph/t")
+    assert saver.get_tuple(thread()).checkpoint["id"] == checkpoint["id"]  # type: ignore[union-attr]
+
+
+def test_a_parent_that_another_process_put_again_is_still_the_parent(
+    saver: HoldfastSaver, store: Store, tmp_path: Path
+) -> None:
+    checkpoint = {**empty_checkpoint(), "channel_values": {"n": 1}}
+    config = saver.put(thread(), checkpoint, {}, {})  # type: ignore[arg-type]
+    with open_store(tmp_path / "store") as theirs:
+        HoldfastSaver(theirs).put(thread(), checkpoint, {}, {})  # type: ignore[arg-type]
+    put(saver, config, n=2)
+    newest, again = store.list("state/langgraph/t")
+    assert newest.parents == (again.id,)
 
 
 def test_what_others_drop_is_gone_here_too(saver: HoldfastSaver, store: Store) -> None:

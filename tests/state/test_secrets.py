@@ -73,7 +73,18 @@ def test_they_are_in_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert "HOLDFAST_SECRET_API_KEY" in made.report["config.api_key"].reason
     assert "config.api_key" in caplog.text
     assert "horse" not in caplog.text
-    assert KEY not in str(made)
+    assert KEY not in repr(made)
+
+
+def test_the_log_says_once_what_each_report_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = with_secrets({"directory": tmp_path})
+    manager.checkpoint()
+    warned = len(caplog.records)
+    made = manager.checkpoint()
+    assert {item.name for item in made.report} == WAYS
+    assert warned == len(WAYS) == len([r for r in caplog.records if r.levelname == "WARNING"])
 
 
 def test_they_are_in_no_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+import msgspec
 
 from holdfast.model.subject import Subject
 
@@ -14,9 +16,10 @@ Split = Literal["pages", "content", "structure", "segment", "whole"]
 SHORT = 8  # hex digits of the digest that people see
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable moment of one subject. `pinned` and `tags` are what is in force now."""
+
+    # A structure and no dataclass: one is made for each line of a list, at a third of the price.
 
     id: str
     subject: Subject
@@ -29,7 +32,7 @@ class Checkpoint:
     stored_bytes: int
     part_count: int
     sequence: int
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     pinned: bool = False
     rollback_of: str | None = None
     signer: str = ""

@@ -33,6 +33,9 @@ class StateCheckpoint:
     # What was left out of it, and why; known to whoever made it.
     report: Report = field(default=Report(), compare=False)
 
+    def __str__(self) -> str:
+        return f"{self.id} state/{self.session_id} ({self.reason})"
+
     def with_report(self, report: Report) -> StateCheckpoint:
         return replace(self, report=report) if report else self
 

@@ -92,6 +92,7 @@ class StateManager:
         self._lock = threading.RLock()
         self._head: StateCheckpoint | None = None
         self._seen: Seen | None = None
+        self._warned: set[str] = set()  # of secrets that are left out, by name
         self._saved: dict[str, values.JSON] | None = None  # by save_state, the last time
         self._stages: list[str] = []
         self._store = store
@@ -328,7 +329,10 @@ class StateManager:
         encoded = self._encoded()
         report = self._secrets.left_out(encoded.left_out)
         for item in report:
-            log.warning("%s: left out %s: %s", self.session_id, item.name, item.reason)
+            # Said once: each checkpoint's report says it again.
+            level = logging.DEBUG if item.name in self._warned else logging.WARNING
+            self._warned.add(item.name)
+            log.log(level, "%s: left out %s: %s", self.session_id, item.name, item.reason)
         made = documents.new(
             session_id=self.session_id,
             reason=documents.check_text("the reason", reason),

@@ -7,6 +7,7 @@ and values in the same order. Nothing is concluded from equality, because 1 equa
 
 from __future__ import annotations
 
+from collections.abc import ValuesView
 from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ class Rows(NamedTuple):
     became: copies of them, which keep what was in them from being replaced unnoticed."""
 
     dicts: list[dict[Any, Any]]
+    views: list[ValuesView[Any]]  # of the dicts: what is in them now
     packed: list[dict[str, Any]]
     lengths: list[int]
     keys: list[str]
@@ -30,6 +32,7 @@ class Rows(NamedTuple):
     def of(cls, dicts: list[dict[Any, Any]], packed: list[dict[str, Any]]) -> Rows:
         return cls(
             dicts,
+            [*map(dict.values, dicts)],
             packed,
             [*map(len, packed)],
             [*chain.from_iterable(packed)],
@@ -44,7 +47,7 @@ class Rows(NamedTuple):
             and all(map(is_, dicts, members))
             and [*map(len, dicts)] == self.lengths
             and all(map(is_, chain.from_iterable(dicts), self.keys))
-            and all(map(is_, chain.from_iterable(map(dict.values, dicts)), self.values))
+            and all(map(is_, chain.from_iterable(self.views), self.values))
         )
 
     def longer(self, dicts: list[dict[Any, Any]], packed: list[dict[str, Any]]) -> Rows:
@@ -52,6 +55,7 @@ class Rows(NamedTuple):
         more = Rows.of(dicts, packed)
         return Rows(
             self.dicts + more.dicts,
+            self.views + more.views,
             self.packed + more.packed,
             self.lengths + more.lengths,
             self.keys + more.keys,

@@ -7,7 +7,6 @@ keeps what it refers to in place until it is discarded.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -52,32 +51,39 @@ class Provenance:
 class Composition:
     """Takes chunks through its sink, and composes commits of them."""
 
+    _hold: Hold | None = None  # while there is something to give up
+
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.process = os.getpid()
         hold = hold_for_writing(ledger.backend, ledger.catalogue.seq)
         try:
-            self._began = ledger.refresh().seq
+            self._began = began = ledger.refresh().seq
             ledger.library.learn(ledger.catalogue.usable())
         except BaseException:
             hold.release()
             raise
-        index, began = ledger.library.index, self._began
         self.sink = Sink(
             ledger.backend,
-            index,
+            ledger.library.index,
             # What was found when the composition began may have been given up since.
             lambda volume: ledger.catalogue.is_usable(volume, began),
             hold.nonce,
             ledger.cipher,
         )
         self._counted = 0  # bytes that a commit has said to have stored
-        # One that is forgotten must not keep its files and its hold until the process ends.
-        self._give_up = weakref.finalize(self, _give_up, self.sink, hold, self.process)
+        self._hold = hold
 
     def discard(self) -> None:
         """Give up whatever no commit refers to; may be called twice."""
-        self._give_up()
+        hold, self._hold = self._hold, None
+        if hold is not None and self.process == os.getpid():  # a forked child's are its parent's
+            self.sink.discard()
+            hold.release()
+
+    def __del__(self) -> None:
+        # One that is forgotten must not keep its files and its hold until the process ends.
+        self.discard()
 
     def commit(self, build: Build) -> Catalogue:
         """Append the entry that `build` composes of the log as it is then."""
@@ -105,10 +111,12 @@ class Composition:
                 hint="do it again",
             )
         self._rescue(now, pieces)
+        needed = [self._needed(piece) for piece in pieces]
         # Where chunks are must not change any more once the parts say where.
-        self.sink.settle(sum(self._listed_size(piece) for piece in pieces))
+        if self.sink.settle(sum(map(_listed_size, pieces, needed))):
+            needed = [self._needed(piece) for piece in pieces]
         volumes: dict[bytes, int] = {}
-        parts = [self._placed(piece, volumes) for piece in pieces]
+        parts = [_placed(*each, volumes) for each in zip(pieces, needed, strict=True)]
         listed = encode_parts(parts)
         parts_chunk = b""
         if len(listed) > MAX_CHUNK:
@@ -152,15 +160,9 @@ class Composition:
         )
         return commit, b"".join(chunk.stored for chunk in inline)
 
-    def _placed(self, piece: Piece, volumes: dict[bytes, int]) -> PartRecord:
-        needed = {self._volume(chunk) for chunk in piece.chunks} | set(piece.kept_in)
-        numbers = tuple(volumes.setdefault(name, len(volumes)) for name in sorted(needed))
-        return msgspec.structs.replace(piece.record, volumes=numbers)
-
-    def _listed_size(self, piece: Piece) -> int:
-        """At most so many bytes stand for a part in the list of parts."""
-        volumes = {self._volume(chunk) for chunk in piece.chunks}.union(piece.kept_in)
-        return len(piece.record.name.encode()) + len(piece.record.map) + 5 * len(volumes) + 128
+    def _needed(self, piece: Piece) -> set[bytes]:
+        """The volumes that a part's chunks are in."""
+        return {self._volume(chunk) for chunk in piece.chunks}.union(piece.kept_in)
 
     def _volume(self, chunk: bytes) -> bytes:
         return self.sink.volume(chunk) or HERE
@@ -184,8 +186,11 @@ class Composition:
                 piece.kept, piece.kept_in = tuple, ()
 
 
-def _give_up(sink: Sink, hold: Hold, process: int) -> None:
-    """Remove what a composition left; in a forked child those files are the parent's."""
-    if process == os.getpid():
-        sink.discard()
-        hold.release()
+def _listed_size(piece: Piece, needed: set[bytes]) -> int:
+    """At most so many bytes stand for a part in the list of parts."""
+    return len(piece.record.name.encode()) + len(piece.record.map) + 5 * len(needed) + 128
+
+
+def _placed(piece: Piece, needed: set[bytes], volumes: dict[bytes, int]) -> PartRecord:
+    numbers = tuple([volumes.setdefault(name, len(volumes)) for name in sorted(needed)])
+    return msgspec.structs.replace(piece.record, volumes=numbers)

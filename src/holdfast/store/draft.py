@@ -63,7 +63,7 @@ class Draft:
         self._composition = composition
         self._ledger = composition.ledger
         self._sink = composition.sink
-        self._subject = subject
+        self._subject = str(subject)
         self._parent = parent
         self._reason = reason
         self._stage = stage
@@ -201,7 +201,7 @@ class Draft:
         self._check_open()
         checkpoint = uuid_utils.uuid7().bytes
         try:
-            with span("store.commit", subject=str(self._subject)):
+            with span("store.commit", subject=self._subject):
                 now = self._composition.commit(lambda now: self._entry(now, checkpoint))
         finally:
             self.discard()
@@ -286,7 +286,7 @@ class Draft:
 
     def _recalled(self, name: str) -> Recollection | None:
         """What was last written under this name, if its chunks are where they were then."""
-        last = self._ledger.recall.last((str(self._subject), name))
+        last = self._ledger.recall.last((self._subject, name))
         if last is None:
             return None
         now = self._ledger.catalogue
@@ -308,7 +308,7 @@ class Draft:
                     frozenset((*piece.kept_in, *fresh.values())),
                     record.frame.seq,
                 )
-                self._ledger.recall.keep((str(self._subject), name), new)
+                self._ledger.recall.keep((self._subject, name), new)
 
     def _mapped(
         self,
@@ -341,12 +341,12 @@ class Draft:
 
     def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
         """The commit as it must read on top of the log as it is now."""
-        now.check_right(str(self._subject), self._fence)
+        now.check_right(self._subject, self._fence)
         if self._verb == "fork":
-            now.check_free(str(self._subject))
+            now.check_free(self._subject)
         facts = Facts(
             id=checkpoint,
-            subject=str(self._subject),
+            subject=self._subject,
             parents=() if self._parent is None else (self._parent.commit.id,),
             reason=self._reason,
             stage=self._stage,
@@ -372,6 +372,9 @@ def _without(chunks: list[bytes], others: frozenset[bytes]) -> list[bytes]:
 
 def _check_texts(reason: str, stage: str | None, tags: Mapping[str, str]) -> None:
     """Before gigabytes are stored, not after."""
+    given = (reason, stage or "", *tags, *tags.values())
+    if all(type(text) is str and text.isascii() for text in given):
+        return
     texts = [("the reason", reason), *((f"the tag {name!r}", name) for name in tags)]
     texts += [(f"the value of the tag {name!r}", value) for name, value in tags.items()]
     if stage is not None:

@@ -28,38 +28,42 @@ class Line:
         self._lock = threading.Lock()
         self._clear()
 
-    def get(self, wanted: str) -> list[Checkpoint]:
-        """Those with that id, oldest first."""
-        return self.ids().get(wanted, [])
+    def get(self, wanted: str, *, look: bool = True) -> list[Checkpoint]:
+        """Those with that id, oldest first; without a `look`, as far as is known here."""
+        with self._lock:
+            self._follow(look)
+            return self._ids.get(wanted, [])
 
     def newest(self, wanted: str) -> Checkpoint | None:
         found = self.get(wanted)
         return found[-1] if found else None
 
+    def last_seen(self, wanted: str) -> Checkpoint | None:
+        """The newest with that id as this line last knew it; it may be gone."""
+        found = self._ids.get(wanted)
+        return found[-1] if found else None
+
     def ids(self) -> dict[str, list[Checkpoint]]:
         """All there are now, by id, in the order in which the ids came."""
         with self._lock:
-            self._follow()
-            if self._store.count(self.subject, look=False) != self._count:
-                self._clear()  # something was dropped, by us or by others
-                self._follow()
-            return self._ids
+            self._follow(look=True)
+            return dict(self._ids)
 
     def _clear(self) -> None:
         self._ids: dict[str, list[Checkpoint]] = {}
         self._count = 0
         self._seen = 0
 
-    def _follow(self) -> None:
-        fresh = self._store.list(self.subject, after=self._seen)
-        if not fresh:
-            return
-        # A dictionary of its own: others may be going through the last one.
-        ids = dict(self._ids)
+    def _follow(self, look: bool) -> None:
+        self._take(self._store.list(self.subject, after=self._seen, look=look))
+        if self._store.count(self.subject, look=False) != self._count:
+            self._clear()  # something was dropped, by us or by others
+            self._take(self._store.list(self.subject, look=False))
+
+    def _take(self, fresh: list[Checkpoint]) -> None:
         for each in reversed(fresh):
             wanted = each.tags.get(TAG) or self._name(each)
             if wanted is not None:
-                ids[wanted] = [*ids.get(wanted, ()), each]
-        self._ids = ids
+                self._ids[wanted] = [*self._ids.get(wanted, ()), each]
+            self._seen = each.sequence
         self._count += len(fresh)
-        self._seen = fresh[0].sequence

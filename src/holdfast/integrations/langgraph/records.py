@@ -29,11 +29,13 @@ def compact(record: Record) -> Record:
     channels = checkpoint.get("channel_values") if isinstance(checkpoint, dict) else None
     if not isinstance(channels, dict) or TYPED in channels:
         return record
-    rest = {name: value for name, value in checkpoint.items() if name != "channel_values"}
+    rest = dict(checkpoint)
+    del rest["channel_values"]
     members = {f"{_CHANNEL}{name}": value for name, value in channels.items()}
     made = {**record, "langgraph": _FLAT, "checkpoint": rest, **members}
     said = (made.get("parent"), rest.get("id"), rest.get("ts"))
-    if all(isinstance(each, str | None) for each in said):  # else nobody could tell what was what
+    # Else nobody could tell what was what.
+    if all(each is None or isinstance(each, str) for each in said):
         made["langgraph"] = _COMPACT
         _replace(rest, "id", _short_id)
         _replace(rest, "ts", _short_time)
@@ -69,8 +71,8 @@ def _replace(record: Record, name: str, change: Callable[[object], object]) -> N
 
 
 def _short_id(value: object) -> object:
-    found = id_bytes(value) if isinstance(value, str) else None
-    return found if found and id_text(found) == value else value
+    found = id_bytes(value) if isinstance(value, str) and value == value.lower() else None
+    return found or value
 
 
 def _long_id(value: object) -> object:

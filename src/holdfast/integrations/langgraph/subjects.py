@@ -8,8 +8,8 @@ each is quoted into one segment; a text that is too long is told by its beginnin
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from holdfast.model.subject import Kind, Subject
@@ -21,8 +21,7 @@ _CUT = "%="  # begins the hash of a text that was cut; nothing else is quoted to
 _LONGEST = 90
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """One namespace of one thread."""
 
     thread: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from holdfast.integrations.langgraph import records
 from holdfast.integrations.langgraph.line import TAG, Line
@@ -13,6 +14,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound, Unsupported
 from holdfast.model.subject import Subject
 from holdfast.store import Store
+from holdfast.store.draft import Draft
 from holdfast.store.parts.trees import Plain
 
 PART = "state"
@@ -87,24 +89,26 @@ class Threads:
 
     def put(self, space: Space, checkpoint_id: str, record: Record) -> None:
         """Keep a checkpoint, in the place of one with the same id."""
-        ids = self.line(space.subject).ids()
-        before = ids.get(checkpoint_id, [])
-        parents = ids.get(record["parent"])
-        parent = parents[-1] if parents else None
-        metadata = record["metadata"]
+        subject, metadata = space.subject, record["metadata"]
         tags = {TAG: checkpoint_id}
         if isinstance(run := metadata.get("run_id"), str):
             tags[_RUN] = run
-        if is_cut(space.subject):
+        if is_cut(subject):
             record = {**record, "thread": space.thread, "namespace": space.namespace}
         reason = f"{metadata.get('source', 'put')} {metadata.get('step', '')}".strip()
-        self._commit(space.subject, parent, records.compact(record), reason, tags)
-        self.drop(before)
+        line = self.line(subject)
+        with self._draft(line, record["parent"], reason=reason, tags=tags) as draft:
+            draft.put(PART, Plain(records.compact(record)), split="structure")
+            made = draft.commit()
+        same = line.get(checkpoint_id, look=False)
+        self.drop([each for each in same if each.sequence < made.sequence])
 
     def put_writes(self, space: Space, checkpoint_id: str, record: Record) -> None:
         """Keep writes of a checkpoint beside those that are there."""
         reason = f"writes of {record['task']}"
-        self._commit(space.writes, "head", record, reason, {TAG: checkpoint_id})
+        with self.store.draft(space.writes, reason=reason, tags={TAG: checkpoint_id}) as draft:
+            draft.put(PART, Plain(record), split="structure")
+            draft.commit()
 
     def copy(self, space: Space, target: Space) -> None:
         """Everything of a namespace into another one, the latest checkpoint last."""
@@ -135,18 +139,11 @@ class Threads:
             }
             self.drop([each for each in stored if each.id in left])
 
-    def _commit(
-        self,
-        subject: Subject,
-        parent: Checkpoint | str | None,
-        record: Record,
-        reason: str,
-        tags: dict[str, str],
-    ) -> None:
-        try:
-            draft = self.store.draft(subject, parent, reason=reason, tags=tags)
-        except NotFound:  # somebody let go of the parent
-            draft = self.store.draft(subject, None, reason=reason, tags=tags)
-        with draft:
-            draft.put(PART, Plain(record), split="structure")
-            draft.commit()
+    def _draft(self, line: Line, parent: str | None, *, reason: str, tags: dict[str, str]) -> Draft:
+        """One on top of the checkpoint of that id, if there is one. Anybody may let go of it, or
+        put it anew, at any moment."""
+        for find in (line.last_seen, line.newest):
+            with suppress(NotFound):
+                if parent is not None and (found := find(parent)):
+                    return self.store.draft(line.subject, found, reason=reason, tags=tags)
+        return self.store.draft(line.subject, None, reason=reason, tags=tags)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,6 +77,7 @@ def snapshot_path(folder: Path, seq: int, name: bytes) -> Path:
     return folder / f"{seq:016x}-{name.hex()}.snap"
 
 
+@lru_cache(maxsize=64)  # of the few that are written to; a Path is slow to take apart
 def segment_name(path: Path) -> bytes:
     """The name that a segment's path tells."""
     return bytes.fromhex(path.stem.partition("-")[2])

@@ -22,7 +22,8 @@ from holdfast.store.log import frames as framing
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
-_TICK = 50_000_000  # ns; file systems tell times apart that are further apart than this
+_TICK = 20_000_000  # ns; file systems tell times apart that are further apart than this
+_SECONDS = 2_000_000_000  # ns; the same of those that keep only seconds, or every other one
 _NOTHING = Tail([])
 
 
@@ -46,14 +47,16 @@ class LocalLog:
         self._tmp = tmp
         self._disk = disk
         self._position = _Position()
-        self._names: tuple[int, int] = (0, 0)  # when names last changed, and when they were read
+        self._names: tuple[int, bool] = (0, False)  # when they last changed, and if that tells all
         self._newest: list[Path] = []  # where entries are added, as far as the names say
         self._runway = Runway(self._lock)
         self._sealed: set[Path] = set()  # segments in which a write of ours failed
         weakref.finalize(self, self._runway.give_back)
 
     def files(self) -> list[LogFile]:
-        self._names = self._folder.stat().st_mtime_ns, time.time_ns()
+        changed = self._folder.stat().st_mtime_ns
+        tick = _TICK if changed % 1_000_000_000 else _SECONDS
+        self._names = changed, time.time_ns() - changed >= tick
         self._runway.check()
         listed = logfiles.listed(self._folder)
         found = sorted(file for file, is_file in listed if is_file)
@@ -168,8 +171,8 @@ class LocalLog:
         a clock's tick of another cannot be told by the time; then the answer is no.
         """
         position = self._position
-        changed, read = self._names
-        if position.path is None or [position.path] != self._newest or read - changed < _TICK:
+        changed, tells = self._names
+        if not tells or position.path is None or [position.path] != self._newest:
             return False
         return (
             position.clear

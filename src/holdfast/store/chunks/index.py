@@ -187,7 +187,8 @@ class Index:
     def find(self, chunk: bytes) -> list[Location]:
         """Every place where the chunk is said to be."""
         with self._lock:
-            found = _located(self._in_log().get(chunk, ()))
+            inline = self._in_log().get(chunk)
+            found = _located(inline) if inline else []
             if not self._levels:
                 return found
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))

@@ -152,11 +152,14 @@ class Sink:
                     raise Corrupt(f"chunk {chunk.hex()} is damaged")
                 self.put(plain, chunk=chunk)
 
-    def settle(self, more: int) -> None:
-        """Decide where chunks in memory go, when about `more` bytes are still to come."""
+    def settle(self, more: int) -> bool:
+        """Decide where chunks in memory go, when about `more` bytes are still to come; says
+        whether they went somewhere."""
         with self._lock:
-            if self._packs is None and self._inline_bytes + more > SMALL_COMMIT:
+            spills = self._packs is None and self._inline_bytes + more > SMALL_COMMIT
+            if spills:
                 self._spill()
+            return spills
 
     def finish(self) -> None:
         """Everything that is not inline is durable afterwards."""

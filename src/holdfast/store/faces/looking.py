@@ -40,17 +40,17 @@ class Looking(Opened):
         limit: int | None = None,
         *,
         after: int = 0,
+        look: bool = True,
     ) -> list[Checkpoint]:
         """Checkpoints, newest first; nothing but the log is read.
 
-        `after` is the `sequence` of one that is known: only later ones are listed.
+        `after` is the `sequence` of one that is known: only later ones are listed. Without a
+        `look`, those that are known here, as after a commit of one's own.
         """
         who = None if subject is None else str(subject_of(subject))
         found: list[Checkpoint] = []
-        for record in self._ledger.refresh().newest_first(who):
+        for record in self._known(look).newest_first(who, after):
             if limit is not None and len(found) >= limit:
-                break
-            if record.frame.seq <= after:
                 break
             if kind is not None and not record.commit.subject.startswith(f"{kind}/"):
                 continue
@@ -60,7 +60,7 @@ class Looking(Opened):
     def count(self, subject: Subject | str | None = None, *, look: bool = True) -> int:
         """How many checkpoints there are, of one subject or in all; without a `look`, as far as is
         known here, as after a commit of one's own."""
-        now = self._ledger.refresh() if look else self._ledger.catalogue
+        now = self._known(look)
         if subject is None:
             return len(now.records)
         return len(now.lines.get(str(subject_of(subject)), ()))
@@ -124,6 +124,9 @@ class Looking(Opened):
         """What changed from one checkpoint to another."""
         before, after = (self._found(one, trust=trust) for one in (a, b))
         return comparison.diff(self._ledger, before, after)
+
+    def _known(self, look: bool) -> Catalogue:
+        return self._ledger.refresh() if look else self._ledger.catalogue
 
 
 def _last_touched(now: Catalogue, name: str, records: list[Record]) -> datetime:

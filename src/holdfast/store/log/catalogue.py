@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import HeadMove
@@ -33,6 +34,8 @@ from holdfast.store.log.entries import (
 )
 from holdfast.store.log.frames import Frame
 from holdfast.store.log.records import Record, Step, id_bytes, id_text
+
+_NEWS = 8  # checkpoints; whoever follows a line finds that many new ones at most, mostly
 
 __all__ = ["Catalogue", "Record", "Step", "id_bytes", "id_text"]
 
@@ -253,11 +256,16 @@ class Catalogue:
         if self.lines.get(subject):
             raise Conflict(f"{subject} exists already", hint="choose another name")
 
-    def newest_first(self, subject: str | None = None) -> Iterator[Record]:
-        """All checkpoints, or those of one subject."""
-        if subject is None:
-            return reversed(self.all_records())
-        return reversed(list(self.lines.get(subject, {}).values()))
+    def newest_first(self, subject: str | None = None, after: int = 0) -> list[Record]:
+        """All checkpoints, or those of one subject, or of these the ones after an entry."""
+        line = self.records if subject is None else self.lines.get(subject, {})
+        count = _NEWS if after else len(line)
+        while True:
+            # A list of its own: another thread may take an entry in while one goes through it.
+            found = list(islice(reversed(line.values()), count))
+            if not after or len(found) < count or found[-1].frame.seq <= after:
+                return [record for record in found if record.frame.seq > after]
+            count *= _NEWS
 
     def all_records(self) -> list[Record]:
         """A list of its own: another thread may take an entry in while one goes through it."""

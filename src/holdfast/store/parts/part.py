@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -141,6 +142,7 @@ def digest(facts: Stated, parts: Iterable[PartRecord]) -> bytes:
     return blake3(msgspec.msgpack.encode(manifest)).digest()
 
 
+@lru_cache(maxsize=256)  # levels give the same few names again and again
 def check_part_name(name: str) -> None:
     """Part names are relative paths without surprises; raises BadInput."""
     segments = name.split("/")
