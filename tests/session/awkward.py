@@ -215,6 +215,21 @@ KINDS = (
     kind("classes of libraries with changes", "import argparse, json\n"
          "argparse.ArgumentParser.§ = lambda self: rate\njson.encoder.§ = [1]\n§ = 'these'",
          "argparse.ArgumentParser().§() == 2 and json.encoder.§ == [1]"),
+    kind("modules changed in functions, through vars(), by exec", "def §f():\n    import textwrap\n"
+         "    from calendar import Calendar\n    textwrap.§ = Calendar.§ = 5\n§f()\nimport colorsys\n"
+         "vars(colorsys)['§'] = [6]\nexec('import quopri; quopri.§ = 7')\n§ = 'these'",
+         "[__import__('textwrap').§, __import__('calendar').Calendar.§, colorsys.§, __import__('quopri').§]"
+         " == [5, 5, [6], 7]"),
+    kind("accessors of pandas, decorators that add to classes", "import pandas\n"
+         "@pandas.api.extensions.register_dataframe_accessor('§')\nclass §A:\n"
+         "    def __init__(self, frame): self.frame = frame\n    def n(self): return len(self.frame)\n"
+         "_ = pandas.api.extensions.register_series_accessor('§')(§A)\ndef §add(cls):\n"
+         "    return lambda f: setattr(cls, f.__name__, f)\n@§add(pandas.Series)\n"
+         "def §twice(self): return self * rate\n§k = 'these'",
+         "pandas.DataFrame({'a': [1]}).§.n() == 1 and pandas.Series([1, 2]).§.n() == 2 and"
+         " int(pandas.Series([4]).§twice()[0]) == 8", names=("§k",)),
+    kind("classes registered with a library's abstract class", "import collections.abc\nclass §C: pass\n"
+         "_ = collections.abc.Mapping.register(§C)\n§ = §C()", "isinstance(§, collections.abc.Mapping)"),
     kind("generators that have not begun", "def §g(a, *, b=2):\n    yield a\n    yield b\n"
          "§ = §g(1)\n§x = (i * 2 for i in [1, 2])", "list(§) == [1, 2] and list(§x) == [2, 4]",
          names=("§", "§x")),
@@ -385,6 +400,9 @@ KINDS = (
          "any(f[0] == 'error' and f[1] and f[1].pattern == '§' for f in warnings.filters) and"
          " sys.get_int_max_str_digits() == 5000 and signal.getsignal(signal.SIGUSR1) is §h and"
          " (lambda now: (os.umask(now), now)[1])(os.umask(0)) == 0o027"),
+    kind("the collection of garbage, the timeout of sockets", "import gc\ngc.disable()\n"
+         "gc.set_threshold(123, 4, 5)\nsocket.setdefaulttimeout(7)\n§ = 'these'",
+         "(gc.isenabled(), gc.get_threshold(), socket.getdefaulttimeout()) == (False, (123, 4, 5), 7.0)"),
     kind("options of libraries", "import decimal, pandas\n_ = np.seterr(divide='raise')\n"
          "np.set_printoptions(precision=3)\ndecimal.getcontext().prec = 5\n"
          "pandas.set_option('display.max_rows', 7)\nlogging.getLogger('§.quiet').setLevel(logging.ERROR)\n"

@@ -119,6 +119,7 @@ class Capture:
         self._names = {name: value for name, value in self._all.items() if name not in settled}
         self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
         self._patches = definitions.patches.found()
+        self._left = definitions.patches.left(namespace)
         around, self._unseen = (
             definitions.circumstances.found() if definitions.circumstances else ({}, {})
         )
@@ -199,7 +200,7 @@ class Capture:
     def _capture(self) -> None:
         for skipped in self._found.skipped:
             self._items.add(skipped)
-        for name, reason in self._unseen.items():
+        for name, reason in (self._unseen | self._left).items():
             self._items.put(STATE + name, "skipped", "", reason)
         self._imports()
         simple, others = self._told_apart(self._units())

@@ -7,6 +7,7 @@ Only what differs from how the process began is kept, and a restore sets the res
 from __future__ import annotations
 
 import _locale
+import gc
 import os
 import signal
 import sys
@@ -113,6 +114,15 @@ def _set_handlers(wanted: dict[int, Any]) -> None:
             signal.signal(number, handler)
 
 
+def _collection() -> tuple[bool, tuple[int, int, int]]:
+    return gc.isenabled(), gc.get_threshold()
+
+
+def _set_collection(wanted: tuple[bool, tuple[int, int, int]]) -> None:
+    gc.set_threshold(*wanted[1])
+    (gc.enable if wanted[0] else gc.disable)()
+
+
 def _names() -> str:
     return _locale.setlocale(_locale.LC_ALL)
 
@@ -127,6 +137,7 @@ _SETTINGS = {
     "environment": _Setting(_environment, _set_environment),
     "limits": _Setting(_limits, _set_limits),
     "umask": _Setting(_umask, _set_umask),
+    "collection": _Setting(_collection, _set_collection),
     "warnings": _Setting(_filters, _set_filters),
     "signals": _Setting(_handlers, _set_handlers),
     "locale": _Setting(_names, _set_names),

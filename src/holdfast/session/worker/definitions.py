@@ -71,7 +71,7 @@ class Definitions:
     def install(self) -> None:
         """Watch over the whole process: it is the session's own."""
         setattr(builtins, _HOOK, self._ran)
-        self.patches.imported("builtins")
+        self.patches.install()
         self.circumstances = Circumstances()
 
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:

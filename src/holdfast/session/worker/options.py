@@ -138,6 +138,18 @@ def _write_logging(state: Any) -> None:
     logging.disable(state["disable"])
 
 
+def _read_socket() -> Any:
+    module = sys.modules.get("socket")
+    return module.getdefaulttimeout() if hasattr(module, "getdefaulttimeout") else None  # type: ignore[union-attr]
+
+
+def _write_socket(state: Any) -> None:
+    if state is not None or _read_socket() is not None:
+        import socket
+
+        socket.setdefaulttimeout(state)
+
+
 def _read_sklearn() -> Any:
     module = sys.modules.get("sklearn._config")
     if module is None or not hasattr(sys.modules.get("sklearn"), "get_config"):
@@ -188,5 +200,6 @@ OPTIONS = {
     "options of sklearn": Option(_read_sklearn, _write_sklearn),
     "figures of pyplot": Option(_read_figures, _write_figures),
     "options of decimal": Option(_read_decimal, _write_decimal),
+    "options of socket": Option(_read_socket, _write_socket),
     "options of logging": Option(_read_logging, _write_logging),
 }

@@ -1,101 +1,228 @@
-"""What a session changed in modules and in their classes: names that its cells assign, and that
-are not as they were.
+"""What a session changed in modules and in their classes: names that its cells assign, or that
+hold something of its own, and that are not as they were.
 
 A class is called by its module and its way from there, `pandas.core.frame:DataFrame`.
 """
 
 from __future__ import annotations
 
+import abc
 import ast
 import sys
-from types import ModuleType
-from typing import Any
+from contextlib import suppress
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from holdfast.session.worker.assignments import LEAVING, Assignments, Path
+from holdfast.session.worker.loading import Loading
 
 # As `type` itself has them.
 _DICT = type.__dict__["__dict__"].__get__
 _QUALNAME = type.__dict__["__qualname__"].__get__
 _ABSENT: Any = object()  # `Any`: stands where a value of any type may stand
+_CALLED = "a cell calls it; what it leaves in the process is not brought back: call it again"
+_INSIDE = "a cell changes what is in it, which is not brought back: change it again"
+_KEPT = {"sys.path", "sys.modules", "warnings.filters"}  # by themselves, and these kinds:
+_KEPT_KINDS = {("os", "_Environ"), ("matplotlib", "RcParams")}
+_LATE = {"_abc_impl", "__abstractmethods__", "__slotnames__", "__doc__"}  # set when first needed
+
+
+class _Known(NamedTuple):
+    """A module or a class as it was."""
+
+    place: Any
+    names: Any  # as they are now: a module's dict, or a view of a class's
+    before: dict[str, object]
+    registered: frozenset[type]  # with an abstract class
 
 
 class Patches:
     """Modules as they were when the session imported them, and what may have changed since."""
 
     def __init__(self) -> None:
-        self._before: dict[str, dict[str, object]] = {}
-        self._assigned: set[str] = set()
-        self._owners: set[tuple[str, ...]] = set()  # `a.b` of each `a.b.c = ...`
-        self._anything = False  # whether a name was computed, so that any may have changed
+        self._known: dict[str, _Known] = {}
+        self._aimed: set[str] = set()  # those that a cell names, or that have an assigned name
+        self._assigned = Assignments()
+        self._loading: Loading | None = None
+
+    def install(self) -> None:
+        """Watch over the whole process."""
+        self.imported("builtins")
+        self._loading = Loading(self.imported)
 
     def look_for(self, tree: ast.Module) -> None:
-        """Note which attributes a cell may assign or delete."""
-        for node in ast.walk(tree):
-            match node:
-                case ast.Attribute(ctx=ast.Store() | ast.Del()):
-                    self._assigned.add(node.attr)
-                    self._owners.add(_dotted(node.value))
-                case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[_, name, *_]):
-                    self._named(name)
-                case ast.Call(func=ast.Attribute(attr="setattr" | "object"), args=[_, name, *_]):
-                    self._named(name)  # `monkeypatch.setattr`, `mock.patch.object`
+        """Note what a cell may assign or delete, and which modules it will load."""
+        before = set(self._assigned.names)
+        self._assigned.read(tree)
+        absent = {name for name in self._assigned.modules if name not in sys.modules}
+        for name in self._assigned.modules - absent:
+            self.imported(name)
+        if self._loading is not None and absent:
+            self._loading.wait_for(absent)
+        self._assigned.modules.clear()
+        new = self._assigned.names - before
+        if new:
+            self._aimed |= {n for n, each in self._known.items() if not new.isdisjoint(each.before)}
 
     def look_at(self, namespace: dict[str, object]) -> None:
         """Remember the modules and classes of libraries that cells may change, before they do."""
-        for path in self._owners:
+        said = self._assigned
+        handed = said.handed if said.computed else set()
+        for path in said.owners | said.registering | handed:
             name = _name_of(_owner(path, namespace))
             if name is not None:
                 self.imported(name)
+                self._aimed.add(name)
 
     def imported(self, name: str) -> None:
-        """Remember a module, or a class of one, as it is now, if it is new."""
-        if name not in self._before and (there := _place(name)) is not None:
-            self._before[name] = dict(_names(there))
+        """Remember a module and its classes, or one class, as they are now, if they are new."""
+        if name in self._known or (there := _place(name)) is None:
+            return
+        self._remember(name, there)
+        if ":" in name:
+            return
+        self._aimed.add(name)
+        package = name.partition(".")[0]
+        for value in list(_names(there).values()):
+            called = _name_of(value) if issubclass(type(value), type) else None
+            if called is not None and called.partition(":")[0].partition(".")[0] == package:
+                self._remember(called, value)
+
+    def _remember(self, name: str, place: Any) -> None:
+        if name not in self._known:
+            names = _names(place)
+            self._known[name] = _Known(place, names, dict(names), _registered(place))
+            if not self._assigned.names.isdisjoint(names):
+                self._aimed.add(name)
 
     def found(self) -> dict[str, dict[str, Any]]:
-        """By module: what the session set (`set`), and the names it deleted (`delete`)."""
+        """By module: what the session set (`set`), the names it deleted (`delete`), and classes
+        that it registered with an abstract one (`register`)."""
         changed: dict[str, dict[str, Any]] = {}
-        for module, before in self._before.items():
-            place = None if module == "__main__" else _place(module)
-            if place is None:
+        for name, known in self._known.items():
+            if name not in self._aimed and len(known.names) == len(known.before):
                 continue
-            now = _names(place)
-            names = {*before, *now} if self._anything else self._assigned
-            differ = [n for n in names if now.get(n, _ABSENT) is not before.get(n, _ABSENT)]
-            if differ:
-                there = {name: now[name] for name in sorted(differ) if name in now}
-                changed[module] = {"set": there, "delete": sorted({*differ} - {*there})}
+            if name == "__main__" or _place(name) is not known.place:
+                continue
+            differ = self._differ(known, name in self._aimed and self._assigned.computed)
+            there = {each: known.names[each] for each in sorted(differ) if each in known.names}
+            found: dict[str, Any] = {"set": there, "delete": sorted(differ - there.keys())}
+            if self._assigned.registering:
+                more = _registered(known.place) - known.registered
+                found |= {"register": sorted(more, key=_QUALNAME)} if more else {}
+            if any(found.values()):
+                changed[name] = found
         return changed
+
+    def _differ(self, known: _Known, computed: bool) -> set[str]:
+        """The names that are not as they were, and that the session may have changed."""
+        now, before = known.names, known.before
+        assigned = self._assigned.names
+        every: set[str] = assigned
+        if computed:
+            every = {*before, *now} - _LATE
+        elif len(now) != len(before):
+            every = every | ((now.keys() ^ before.keys()) - _LATE)
+        return {
+            each
+            for each in every
+            if now.get(each, _ABSENT) is not before.get(each, _ABSENT)
+            and (each in assigned or computed or _is_own(now.get(each)))
+            and not _is_ours(now.get(each))
+        }
+
+    def left(self, namespace: dict[str, object]) -> dict[str, str]:
+        """What cells do to libraries and the process that is not brought back, and how."""
+        found: dict[str, str] = {}
+        for path in self._assigned.leaving:
+            module, name = _function(path, namespace)
+            if name in LEAVING.get(module, ()):
+                found[f"{module}.{name}"] = _CALLED
+        for path in self._assigned.inside:
+            owner = _owner(path[:-1], namespace)
+            name = f"{_name_of(owner) or ''}.{path[-1]}"
+            value = _names(owner).get(path[-1]) if owner is not None else None
+            kind = type(value)
+            kept = name in _KEPT or (kind.__module__, kind.__name__) in _KEPT_KINDS
+            if name[0] != "." and value is not None and not kept and not _is_place(value):
+                found[name] = _INSIDE
+        return dict(sorted(found.items()))
 
     def apply(self, patches: dict[str, dict[str, Any]]) -> None:
         """Make every module what it was when it was imported, but for these changes."""
-        for module, changes in self.found().items():
-            place, before = _place(module), self._before[module]
-            for name in (*changes["set"], *changes["delete"]):
-                _put(place, name, before.get(name, _ABSENT))
-        for module, wanted in patches.items():
-            self.imported(module)
-            if module not in self._before:
+        for name, changes in self.found().items():
+            known = self._known[name]
+            for each in (*changes["set"], *changes["delete"]):
+                _put(known.place, each, known.before.get(each, _ABSENT))
+            if changes.get("register"):
+                abc._reset_registry(known.place)  # type: ignore[attr-defined]  # nothing public
+                for other in known.registered:
+                    known.place.register(other)
+        for name, wanted in patches.items():
+            self.imported(name)
+            if name not in self._known:
                 continue
+            self._aimed.add(name)
+            place = self._known[name].place
             gone = dict.fromkeys(wanted.get("delete", ()), _ABSENT)
-            for name, value in (wanted.get("set", {}) | gone).items():
-                self._assigned.add(name)
-                _put(_place(module), name, value)
-
-    def _named(self, name: ast.expr) -> None:
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            self._assigned.add(name.value)
-        elif not isinstance(name, ast.Constant):
-            self._anything = True
+            for each, value in (wanted.get("set", {}) | gone).items():
+                self._assigned.names.add(each)
+                _put(place, each, value)
+            for other in wanted.get("register", ()):
+                self._assigned.registering.add(())
+                place.register(other)
 
 
-def _dotted(node: ast.expr) -> tuple[str, ...]:
-    """`a.b.c` as its names; nothing for what is no such thing."""
-    match node:
-        case ast.Name():
-            return (node.id,)
-        case ast.Attribute():
-            within = _dotted(node.value)
-            return (*within, node.attr) if within else ()
-    return ()
+def _is_own(value: Any, deep: bool = True) -> bool:
+    """Whether something is the session's: a function, a class, or what holds one of them."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        return False
+    if kind is FunctionType:
+        return bool(value.__module__ == "__main__")
+    if issubclass(kind, type):
+        return bool(_names(value).get("__module__") == "__main__")
+    if _names(kind).get("__module__") == "__main__":
+        return True
+    inside = [getattr(value, name, None) for name in _WRAPPED.get(kind, ())]
+    with suppress(AttributeError):
+        inside += object.__getattribute__(value, "__dict__").values()
+    return deep and any(_is_own(each, False) for each in inside)
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether it is a function of the worker, such as its `input`."""
+    module = getattr(getattr(value, "__func__", None), "__module__", "")
+    return type(module) is str and module.startswith("holdfast.")
+
+
+def _is_place(value: object) -> bool:
+    return issubclass(type(value), ModuleType | type)
+
+
+_WRAPPED = {
+    staticmethod: ("__func__",), classmethod: ("__func__",), property: ("fget", "fset", "fdel"),
+}  # fmt: skip
+
+
+def _registered(place: Any) -> frozenset[type]:
+    """The classes that an abstract class takes for its own."""
+    if not issubclass(type(place), abc.ABCMeta):
+        return frozenset()
+    references = abc._get_dump(place)[0]  # type: ignore[attr-defined]  # nothing public tells
+    return frozenset(each for reference in references if (each := reference()) is not None)
+
+
+def _function(path: Path, namespace: dict[str, object]) -> tuple[str, str]:
+    """The module and the name of a function that a cell calls."""
+    if len(path) == 1:  # `from atexit import register`
+        called: Any = namespace.get(path[0])
+        module = getattr(called, "__module__", None) if callable(called) else None
+        return str(module or "").lstrip("_"), path[0]
+    owner = _owner(path[:-1], namespace)
+    if owner is None and len(path) == 2:  # imported inside a function
+        owner = sys.modules.get(path[0])
+    return str(_names(owner).get("__name__", "")) if owner is not None else "", path[-1]
 
 
 def _owner(path: tuple[str, ...], namespace: dict[str, object]) -> object:
@@ -104,7 +231,7 @@ def _owner(path: tuple[str, ...], namespace: dict[str, object]) -> object:
     found: object = None
     for step in path:
         found = names.get(step)
-        if not issubclass(type(found), ModuleType | type):
+        if not _is_place(found):
             return None
         names = _names(found)
     return found
@@ -127,8 +254,8 @@ def _place(name: str) -> Any:
     module, _, path = name.partition(":")
     found: object = sys.modules.get(module)
     for step in path.split(".") if path else ():
-        found = _names(found).get(step) if issubclass(type(found), ModuleType | type) else None
-    return found if issubclass(type(found), ModuleType | type) else None
+        found = _names(found).get(step) if _is_place(found) else None
+    return found if _is_place(found) else None
 
 
 def _names(place: Any) -> Any:

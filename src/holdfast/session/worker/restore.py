@@ -96,10 +96,16 @@ class Restore:
         """Fill the namespace and say what became of each name."""
         collecting = gc.isenabled()
         gc.disable()  # nothing becomes garbage, and looking for it takes long
+        collects = False  # as the session wants it, which `_run` sets where the process is its own
         try:
-            return self._run()
+            items = self._run()
+            collects = collecting and self._definitions.circumstances is None
+            return items
+        except BaseException:
+            collects = collecting
+            raise
         finally:
-            if collecting:
+            if collects:
                 gc.enable()
 
     def _run(self) -> tuple[ItemReport, ...]:
@@ -239,6 +245,7 @@ class Restore:
                 self._items.put(entry.module, "placeholder", "source", reason)
             return
         self._definitions.imports.setdefault(entry.module, entry.statement)
+        self._definitions.patches.imported(entry.module)  # before decorators run again
         for name in entry.names:
             self._bind(name, module)
             before = self._captured.get(name)

@@ -66,8 +66,10 @@ class Runner:
             self.flags |= future
             flags |= future
             self._cells.add(number, text, self.flags)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body[-1] if tree.body else None
         self._definitions.instrument(tree, number)
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
         codes = [compile(tree, cell.filename, "exec", flags, dont_inherit=True)]
         if isinstance(last, ast.Expr):
             value = ast.Expression(last.value)
