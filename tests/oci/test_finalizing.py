@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.units import verify
 
 from holdfast.oci.finalizing import Candidate, Finalizer, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
@@ -193,7 +195,7 @@ def test_what_nobody_can_mean_is_refused(tmp_path: Path) -> None:
         assert process.returncode == 11, error
 
 
-def test_the_unit_is_placed_and_taken_away(tmp_path: Path) -> None:
+def test_the_unit_is_placed_and_taken_away(repository: Path, tmp_path: Path) -> None:
     trampoline = Trampoline(bake(sys.executable, "/usr/sbin/runc"))
     plan = plan_install(tmp_path, ["podman"], trampoline, watch=True)
     carry_out(plan)
@@ -206,6 +208,16 @@ def test_the_unit_is_placed_and_taken_away(tmp_path: Path) -> None:
     subprocess.run([program, *words, "--help"], check=True, capture_output=True)
     assert int(unit["Service"]["TimeoutStopSec"]) > float(words[-1])
     assert "containerd.service" in unit["Unit"]["After"]
+    verify(tmp_path / UNIT)
+    # And as the guide changes it, to ask a cloud for its notice.
+    guide = (repository / "docs" / "guides" / "nodes-that-go-away.md").read_text("utf-8")
+    (asking,) = re.findall(r"```ini\n(.*?)```", guide, re.DOTALL)
+    beside = tmp_path / f"{UNIT}.d"
+    beside.mkdir()
+    (beside / "override.conf").write_text(asking)
+    verify(tmp_path / UNIT)
+    (beside / "override.conf").unlink()
+    beside.rmdir()
     undo = plan_uninstall(tmp_path)
     assert undo.notes[0] == "systemctl disable --now holdfast-watch"
     carry_out(undo)
