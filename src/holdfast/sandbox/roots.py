@@ -22,7 +22,7 @@ from holdfast.sandbox.agent import USER
 LAYOUT = 2  # of the default root: memory of a sandbox goes with what is mounted where
 TOOLS = "/.holdfast"  # where a root has what the agent needs
 _AGENT = f"import sys; sys.path.insert(0, {TOOLS + '/agent'!r}); "
-_AGENT += "from holdfast.sandbox.agent.loop import main; main()"
+_AGENT += "from holdfast.sandbox.agent.begin import main; main()"
 _ALIASES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("dev", "proc", "sys", "run", "tmp", "root", "opt", "var", "home", "mnt")
 _ETC = {
@@ -145,6 +145,9 @@ def _tools(folder: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for module in sorted(source.glob("*.py")):
         py_compile.compile(str(module), str(place / f"{module.stem}.pyc"), doraise=True)
+    for package in place.parents[:2]:
+        # Without any, folders are looked for everywhere, which takes a new agent time.
+        py_compile.compile(os.devnull, str(package / "__init__.pyc"), doraise=True)
     return tools
 
 

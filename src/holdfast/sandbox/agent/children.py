@@ -94,11 +94,14 @@ class Spare:
         while self.ours:
             os.close(self.ours.pop())
 
-    def dismiss(self) -> None:
-        """It is gone when this returns."""
-        self.close()
-        os.kill(self.pid, SIGKILL)  # quicker than its finding out by itself
-        os.waitpid(self.pid, 0)
+
+def dismiss(spares: list[Spare]) -> None:
+    """They are gone when this returns."""
+    for spare in spares:
+        spare.close()
+        os.kill(spare.pid, SIGKILL)  # quicker than its finding out by itself
+    for spare in spares:
+        os.waitpid(spare.pid, 0)
 
 
 def wait_for_order(theirs: list[int]) -> NoReturn:

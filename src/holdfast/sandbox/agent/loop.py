@@ -6,9 +6,12 @@ import errno
 import os
 from select import EPOLLIN, EPOLLOUT, epoll
 
+from holdfast.sandbox.agent import SPARES
+from holdfast.sandbox.agent.begin import GENERATION
 from holdfast.sandbox.agent.children import (
     Process,
     Spare,
+    dismiss,
     keep_orphans,
     may_be_looked_at,
     set_size,
@@ -29,15 +32,12 @@ if TYPE_CHECKING:
 
     from holdfast.sandbox.agent.small import Order
 
-VERSION = 1
 PIECE = 64 * 1024
 MAX_FRAME = 1 << 20
 INPUT_WINDOW = 256 * 1024
 # Of quiet, after which a child is forked for the next program: forking takes its time from whatever
 # runs, and from an order that comes meanwhile.
 SPARE_SECONDS, BUSY_SPARE_SECONDS = 0.02, 0.2
-SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-GENERATION = "/run/holdfast/generation"
 
 
 class Agent:
@@ -48,7 +48,7 @@ class Agent:
         self.sink = sink
         self.buffer = bytearray()
         self.processes: dict[str, Process] = {}
-        self.spare: Spare | None = None
+        self.spares: list[Spare] = []
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -91,11 +91,10 @@ class Agent:
     # -- the loop
 
     def run(self) -> NoReturn:
-        self.send(type="ready", version=VERSION)
         self.replenish()
         while True:
             rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
-            found = self.poll.poll(rest if self.spare is None else None)
+            found = self.poll.poll(rest if len(self.spares) < SPARES else None)
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -109,10 +108,10 @@ class Agent:
                     self.serve(fd, events)
 
     def replenish(self) -> None:
-        """Have a child ready for the next program."""
-        if self.spare is None:
+        """Have one more child ready: an order that comes meanwhile waits for one fork only."""
+        if len(self.spares) < SPARES:
             try:
-                self.spare = Spare()
+                self.spares.append(Spare())
             except OSError:
                 return  # there is no room for one now; whoever wants a program is told
 
@@ -255,8 +254,7 @@ class Agent:
     def start(self, order: Order, text: bytes) -> None:
         identity = order["id"]
         try:
-            spare, self.spare = self.spare, None
-            process = spawn(order, text, spare)
+            process = spawn(order, text, self.spares.pop(0) if self.spares else None)
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
             self.send(type="failed", id=identity, message=f"{error.strerror}{where}")
@@ -291,9 +289,9 @@ class Agent:
                 return
             if pid == 0:
                 return
-            if self.spare is not None and pid == self.spare.pid:
-                self.spare.close()  # its number may soon be another's
-                self.spare = None
+            for spare in [each for each in self.spares if each.pid == pid]:
+                spare.close()  # its number may soon be another's
+                self.spares.remove(spare)
             for process in list(self.processes.values()):
                 if process.pid == pid:
                     process.status = status
@@ -324,10 +322,9 @@ class Agent:
 
     def quiesce(self, epoch: int) -> None:
         """Have nothing under way, say so, and wait: for this host or, restored, for another."""
-        # A copy of us that has nothing to do yet would double what is frozen.
-        spare, self.spare = self.spare, None
-        if spare is not None:
-            spare.dismiss()
+        # Copies of us that have nothing to do yet would double what is frozen.
+        spares, self.spares = self.spares, []
+        dismiss(spares)
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
         may_be_looked_at(True)
@@ -355,38 +352,8 @@ def write_generation(generation: str) -> None:
     os.rename(GENERATION + ".new", GENERATION)
 
 
-def furnish() -> None:
-    """What a new sandbox has, where its engine leaves it to us."""
-    if loopback := os.environ.get("LOOPBACK"):
-        bring_up(loopback)
-    if shared := os.environ.get("SHARED_MEMORY"):
-        os.makedirs(shared, exist_ok=True)
-        os.chmod(shared, 0o1777)  # where programs share memory by name
-        if os.path.exists(GENERATION):
-            os.unlink(GENERATION)  # of the sandbox whose files these were
-
-
-def bring_up(device: str) -> None:
-    """Let a network device work; raises OSError. Only here: what it needs takes time to load."""
-    from _socket import AF_INET, SOCK_DGRAM, socket
-    from fcntl import ioctl
-    from struct import pack
-
-    handle = socket(AF_INET, SOCK_DGRAM)
-    try:
-        ioctl(handle.fileno(), SIOCSIFFLAGS, pack("16sH22x", device.encode(), IFF_UP))
-    finally:
-        handle.close()
-
-
-def main() -> NoReturn:
+def look_after(source: int, sink: int) -> NoReturn:
+    """Everything inside, from the moment in which the first program may begin."""
     may_be_looked_at(False)
     keep_orphans()
-    furnish()
-    # The channel moves off the descriptors that programs think of as theirs.
-    source, sink = os.dup(0), os.dup(1)
-    nothing = os.open("/dev/null", os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    os.close(nothing)
     Agent(source, sink).run()

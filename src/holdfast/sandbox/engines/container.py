@@ -11,6 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 from holdfast.model.errors import HoldfastError
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
+from holdfast.sandbox.agent import OWN_PROCESSES
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.limits import Groups
@@ -125,7 +126,7 @@ class ContainerEngine(Generic[BoxType]):
 
     def host_processes(self, build: Build) -> int:
         """How many of the host's processes one sandbox may be."""
-        return build.limits.processes + 2
+        return build.limits.processes + OWN_PROCESSES
 
     def box(self, build: Build, groups: Groups) -> BoxType:
         raise NotImplementedError  # each runtime has its own

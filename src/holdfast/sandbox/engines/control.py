@@ -19,7 +19,6 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.tracing import span
 
 KNOWN = ("20240729.0",)  # as `runsc --version` ends, whoever built it
-LONGEST_PATH = 107  # of a socket; beyond it runsc has another place for it
 _ANSWER = 1 << 16
 steps = logging.getLogger("holdfast.engine")
 
@@ -65,7 +64,7 @@ def _ask(
     try:
         with span("engine.command", command=method), socket.socket(socket.AF_UNIX) as link:
             link.settimeout(seconds)
-            link.connect(str(place))
+            _connect(link, place)
             socket.send_fds(link, [message], list(files))
             answer = _answer(link)
     except (OSError, ValueError) as error:
@@ -74,6 +73,16 @@ def _ask(
     steps.info("%s answered %s", method, answer.get("success"), extra={"ms": took})
     if answer.get("success") is not True:
         raise HoldfastError(f"the sandbox's kernel refused: {answer.get('err')!s:.300}")
+
+
+def _connect(link: socket.socket, place: Path) -> None:
+    """By way of its folder, as runsc made it: a socket's own address is 107 bytes at most, and most
+    boxes lie deeper."""
+    folder = os.open(place.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        link.connect(f"/proc/self/fd/{folder}/{place.name}")
+    finally:
+        os.close(folder)
 
 
 def _answer(link: socket.socket) -> dict[str, object]:

@@ -139,8 +139,7 @@ class GvisorBox(ContainerBox):
         """The way to the kernel that needs no command. One way for all: the command notes what
         it did, and goes by its notes."""
         place = control.socket_of(self._build.folder / "state", self._build.name)
-        short = len(str(place)) <= control.LONGEST_PATH
-        return place if short and self._engine.speaks else None
+        return place if self._engine.speaks and place.is_socket() else None
 
     async def end(self) -> None:
         if self._ended:

@@ -18,6 +18,7 @@ from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
+from holdfast.sandbox.agent import OWN_PROCESSES
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.engines.plain import Plain
@@ -80,7 +81,8 @@ class ProcessEngine:
         privileged = build.volume.privileged
         if privileged:
             await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
-        groups = limits.make(build.name, build.limits, processes=build.limits.processes + 2)
+        most = build.limits.processes + OWN_PROCESSES
+        groups = limits.make(build.name, build.limits, processes=most)
         box = ProcessBox(build, groups, self.launcher)
         try:
             words, environ = self.launcher.words(build), self.launcher.environ(build)

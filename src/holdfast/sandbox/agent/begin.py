@@ -1,0 +1,55 @@
+"""The agent's beginning: it says that it is there before it loads what programs need.
+
+That is half of what an agent loads, and whoever waits for a new sandbox need not wait for it:
+orders that come meanwhile are in the pipe. Nothing runs inside until they are read.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+READY = b'{"type": "ready", "version": 1}\n'
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+GENERATION = "/run/holdfast/generation"
+
+
+def furnish() -> None:
+    """What a new sandbox has, where its engine leaves it to us."""
+    if loopback := os.environ.get("LOOPBACK"):
+        bring_up(loopback)
+    if shared := os.environ.get("SHARED_MEMORY"):
+        os.makedirs(shared, exist_ok=True)
+        os.chmod(shared, 0o1777)  # where programs share memory by name
+        if os.path.exists(GENERATION):
+            os.unlink(GENERATION)  # of the sandbox whose files these were
+
+
+def bring_up(device: str) -> None:
+    """Let a network device work; raises OSError. Only here: what it needs takes time to load."""
+    from _socket import AF_INET, SOCK_DGRAM, socket
+    from fcntl import ioctl
+    from struct import pack
+
+    handle = socket(AF_INET, SOCK_DGRAM)
+    try:
+        ioctl(handle.fileno(), SIOCSIFFLAGS, pack("16sH22x", device.encode(), IFF_UP))
+    finally:
+        handle.close()
+
+
+def main() -> NoReturn:
+    furnish()
+    # The channel moves off the descriptors that programs think of as theirs.
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open("/dev/null", os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    os.write(sink, len(READY).to_bytes(4, "big") + READY)
+    from holdfast.sandbox.agent.loop import look_after
+
+    look_after(source, sink)
