@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+
 import pytest
 from tests.server.conftest import Starter
 from tests.server.sandbox_client import attach, created
@@ -51,6 +54,47 @@ async def test_variables_stay_and_come_back(start: Starter, engine: str) -> None
     assert await run("print(x)") == "20\n"
     await wire.send(action="kill_sandbox")
     await wire.rest()
+
+
+STUBBORN = """
+import time
+print('on', flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print('no', flush=True)
+"""
+
+
+async def test_a_cell_that_will_not_end_holds_nobody_up(start: Starter) -> None:
+    """Where memory is not frozen, everything but that cell's session is kept, and the log says what
+    was not; whoever asks for a checkpoint is told why there is none."""
+    first = start("--engine", "process")
+    wire = await created(first, enable_checkpoint=True)
+    await wire.run("python", "x = 20", session=True)
+    await wire.send(action="checkpoint", leave_running=True)
+    await wire.until("CHECKPOINTED")
+    await wire.run("python", "x = 21", session=True)
+    await wire.run("bash", "echo later > /root/file")
+    await wire.send(language="python", code=STUBBORN, session=True)
+    await wire.until("stdout")
+    code, errors = await asyncio.to_thread(first.stop, signal.SIGTERM)
+    assert code == 0, errors
+    assert "stays as it was written last: a cell goes on" in errors
+    second = start("--engine", "process")
+    back = await attach(second, wire.identity).__aenter__()
+    await back.until("RUNNING")
+    assert await back.run("bash", "cat /root/file") == "later\n"
+    assert await back.run("python", "print(x)", session=True) == "20\n"
+
+    await back.send(language="python", code=STUBBORN, session=True)
+    await back.until("stdout")
+    await back.send(action="kill_process")
+    await back.until("EXECUTION_DONE")
+    await back.send(action="checkpoint")
+    assert await back.rest() == (["CHECKPOINTING", "CHECKPOINT_ERROR", "error"], 4000)
+    assert "a cell goes on although it was interrupted" in back.heard[-1]["message"]
 
 
 async def test_what_a_session_cannot_do(start: Starter) -> None:

@@ -442,6 +442,7 @@ async def test_stopping_puts_everything_away(start: Starter, engine: str) -> Non
     await alone._socket.close()
     code, errors = await asyncio.to_thread(first.stop, signal.SIGTERM)
     assert code == 0, errors
+    assert ("no security boundary" in errors) == (engine == "process")  # said when it began
     second = start("--engine", engine)
     for identity, kept in ((wire.identity, "kept\n"), (alone.identity, "too\n")):
         async with attach(second, identity) as back:

@@ -33,6 +33,7 @@ class Body:
     build: Build
     box: Box
     line: AgentLine
+    exact: bool  # whether memory and processes are frozen, and not files alone
 
     @property
     def image(self) -> Path:
@@ -153,9 +154,9 @@ class Workshop:
             limits=limits,
             network=network,
         )
-        exact = image is not None and self.engine.capabilities.exact_checkpoint
+        exact = self.engine.capabilities.exact_checkpoint
         try:
-            if exact and image is not None:
+            if image is not None and exact:
                 box = await self.engine.restore(build, image)
             else:
                 box = await self.engine.create(build)
@@ -164,9 +165,9 @@ class Workshop:
             raise
         finally:
             self.prepare()
-        body = Body(build, box, AgentLine(box.pipes, box.places))
+        body = Body(build, box, AgentLine(box.pipes, box.places), exact)
         try:
-            if not exact:
+            if image is None or not exact:
                 await body.line.ready()
         except BaseException:
             await body.end()

@@ -28,7 +28,9 @@ MODULE = "holdfast.sandbox.interpreter"
 SOCKET = "/tmp/.holdfast-session"
 NAME = "sandbox"
 BEGIN_SECONDS = 60.0
-INTERRUPTED, FAILED = 130, 1
+INTERRUPTED, FAILED, BUSY = 130, 1, 75
+# For a cell that was interrupted to come to its end, before what would be frozen is in its middle.
+BUSY_SECONDS = 5.0
 
 Said = dict[str, Any]  # JSON: one line each way
 
@@ -146,11 +148,11 @@ class Host:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             asked: Said = json.loads(await reader.readline() or "{}")
-            async with self._work:
-                if "run" in asked:
+            if "run" in asked:
+                async with self._work:
                     await self._run(asked["run"], reader, writer)
-                elif "checkpoint" in asked:
-                    await self._checkpoint(writer)
+            elif "checkpoint" in asked:
+                await self._checkpoint(writer)
         except (ConnectionError, ValueError):
             return  # it was killed, or is nobody of ours
         finally:
@@ -190,6 +192,18 @@ class Host:
             listening.cancel()
 
     async def _checkpoint(self, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await self._work.acquire()
+        except TimeoutError:
+            await say(writer, {"end": BUSY, "why": "a cell goes on although it was interrupted"})
+            return
+        try:
+            await self._freeze(writer)
+        finally:
+            self._work.release()
+
+    async def _freeze(self, writer: asyncio.StreamWriter) -> None:
         from holdfast import HoldfastError
 
         try:

@@ -19,6 +19,7 @@ from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.recent import Recent
 
 log = logging.getLogger("holdfast.sandbox")
+STOP_SECONDS = 120.0  # for a sandbox to be put away when the server stops
 
 
 class Exits:
@@ -55,7 +56,7 @@ class Exits:
             if force and not self._freezer.engine.capabilities.during_execution:
                 await self._kill_executions(sandbox, tell)
             self._freezer.check(sandbox, during_execution or force)
-            await sandbox.keep_session()
+            await sandbox.keep_session(force=force)
             began = time.perf_counter()
             frozen = await sandbox.freeze()
             try:
@@ -165,9 +166,12 @@ class Exits:
         trouble = None
         try:
             if sandbox.request.enable_checkpoint and not sandbox.ended:
-                await self.put_away(
-                    sandbox, owning.silence, reason="the server stopped", force=True
-                )
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self.put_away(
+                        sandbox, owning.silence, reason="the server stopped", force=True
+                    )
+        except TimeoutError:
+            trouble = f"sandbox {sandbox.identity}: it was not put away in {STOP_SECONDS:g} s"
         except HoldfastError as error:
             trouble = f"sandbox {sandbox.identity}: {error}"
         if not sandbox.ended:

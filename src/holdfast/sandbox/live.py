@@ -18,7 +18,7 @@ from holdfast.protocol.sandbox_messages import (
     CreateRequest,
     ExecuteRequest,
 )
-from holdfast.sandbox import languages, upper
+from holdfast.sandbox import interpreter, languages, upper
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Limits
@@ -32,7 +32,9 @@ from holdfast.store.leases import Lease
 log = logging.getLogger("holdfast.sandbox")
 MOST_BESIDE = 32  # processes of a client at once
 DELIVERY_SECONDS = 2.0
-SESSION_SECONDS = 120.0  # for a session inside to be written down
+# For a session inside to be written down: when somebody asked for that, and when the sandbox is put
+# away whether its session can be or not.
+SESSION_SECONDS, LAST_SESSION_SECONDS = 120.0, 30.0
 
 
 class Client(Protocol):
@@ -240,25 +242,31 @@ class LiveSandbox:
 
     # -- freezing
 
-    async def keep_session(self) -> None:
+    async def keep_session(self, *, force: bool = False) -> None:
         """Let the session inside write itself down, so that it comes back where memory does not.
-        Raises CaptureFailed. One that is busy stays as it was written last."""
+        Raises CaptureFailed. One that is busy stays as it was written last; with `force`, so does
+        every one that cannot be written."""
         busy = any(each.session and each.exit is None for each in self.executions)
         if not self.session or busy:
             return
         order = languages.session_checkpoint(self.body.build.root, self.limits)
         process = await self.body.line.start(order)
+        code = None
         try:
-            async with asyncio.timeout(SESSION_SECONDS):
-                how = await process.wait()
+            async with asyncio.timeout(LAST_SESSION_SECONDS if force else SESSION_SECONDS):
+                code = (await process.wait()).code
+            said = b"".join(piece.data for piece in process.replay.after(0))
+            why = said.decode("utf-8", "replace").strip()[-300:]
         except TimeoutError:
             process.kill()
-            raise CaptureFailed("the session inside could not be frozen in time") from None
-        if how.code != 0:
-            said = b"".join(piece.data for piece in process.replay.after(0)).decode(
-                "utf-8", "replace"
-            )
-            raise CaptureFailed(f"the session inside could not be frozen: {said.strip()[-300:]}")
+            why = "it does not answer in time"
+        if code == 0:
+            return
+        if not force and not (code == interpreter.BUSY and self.body.exact):
+            raise CaptureFailed(f"the session inside could not be frozen: {why}")
+        log.warning(
+            "the session of sandbox %s stays as it was written last: %s", self.identity, why
+        )
 
     async def freeze(self) -> Frozen:
         """Stop everything inside at one moment, with all it takes to go on from there on disk.
