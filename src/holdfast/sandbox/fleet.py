@@ -203,8 +203,11 @@ class Fleet:
         plea = Plea(sandbox_id=identity, token=keeping.token_hash(token), lease=owner.token)
         if await asyncio.to_thread(handing.ask, self.store, owner, plea):
             return await asyncio.to_thread(self._kept, identity)
-        if kept is None:
-            raise Conflict("the sandbox runs on another server, which cannot be reached")
+        try:
+            # Its owner may have put it away all the same, and only its answer was not waited for.
+            kept = await asyncio.to_thread(self._kept, identity, kept)
+        except NotFound:
+            raise Conflict("the sandbox runs on another server, which cannot be reached") from None
         await asyncio.to_thread(handing.want, self.store, kept.checkpoint, self.settings.url)
         return kept
 
