@@ -13,6 +13,7 @@ from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
 from holdfast.runtime import engines
+from holdfast.sandbox import keeping
 from holdfast.sandbox.choice import sweep
 from holdfast.store import open_store
 from holdfast.testing.servers import Server as ObjectStore
@@ -205,6 +206,42 @@ async def test_another_build_of_the_engine_refuses_in_words(start: Starter, tmp_
         assert "runsc was" in other.heard[-1]["message"]
         assert "where it was made" in other.heard[-1]["hint"]
     async with attach(first, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "cat /root/file") == "kept\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
+async def test_another_processor_refuses_in_words_and_touches_nothing(start: Starter) -> None:
+    """A checkpoint of a machine whose processor could more than this one: the record of one that
+    was made here, with a feature that nothing has."""
+    server = start("--engine", "runc", "--pool", "0")
+    wire = await created(server, enable_checkpoint=True)
+    await wire.run("bash", "echo kept > /root/file")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    subject = f"sandbox/{wire.identity[0]}"
+    with open_store() as store:
+        here = store.head(subject)
+        assert here is not None
+        environment = store.value(here, keeping.ENVIRONMENT)
+        environment["cpu"] = [*environment["cpu"], "zz_of_tomorrow"]
+        with store.draft(subject, here, reason="elsewhere") as draft:
+            draft.put(keeping.ENVIRONMENT, environment, split="structure")
+            for part in store.show(here).parts:
+                if part.name != keeping.ENVIRONMENT:
+                    draft.keep(part.name)
+            elsewhere = draft.commit()
+        async with attach(server, wire.identity) as refused:
+            assert await refused.rest() == (["RESTORE_ERROR", "error"], 4000)  # without RESTORING
+            assert "this processor lacks zz_of_tomorrow" in refused.heard[-1]["message"]
+            assert "where it was made" in refused.heard[-1]["hint"]
+        with server.client(server.token) as client:
+            assert client.get("/v1/sandboxes").json() == {"sandboxes": []}  # nothing was begun
+        assert store.head(subject) == elsewhere
+        assert store.owner(subject) is None
+        store.rollback(subject)
+    async with attach(server, wire.identity) as back:
         assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
         assert await back.run("bash", "cat /root/file") == "kept\n"
         await back.send(action="kill_sandbox")
