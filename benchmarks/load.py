@@ -96,10 +96,11 @@ class Record:
 class Holder:
     """One sandbox and whoever uses it."""
 
-    def __init__(self, server: Server, record: Record, pace: float) -> None:
+    def __init__(self, server: Server, record: Record, pace: float, kills: int) -> None:
         self._server = server
         self._record = record
         self._pace = pace
+        self._kills = kills
         self._sandbox: Sandbox | None = None
         self._name = ("", "")
         self._count = 0
@@ -116,13 +117,16 @@ class Holder:
         await self._checkpoint()
 
     async def hold(self, over: asyncio.Event) -> None:
-        """Count until it is over; a server that goes away is waited for."""
+        """Count until it is over; a server that goes away is waited for. Where nobody kills it,
+        every error is one."""
         await asyncio.sleep(random.uniform(0, self._pace))
         while not over.is_set():
             try:
                 await self._step()
                 await asyncio.sleep(self._pace * random.uniform(0.5, 1.5))
-            except HoldfastError:
+            except HoldfastError as error:
+                if not self._kills:
+                    self._record.wrong.append(f"{self._name[0]}: {error!r:.200}")
                 await self._come_back()
         assert self._sandbox is not None
         await self._sandbox.kill()
@@ -185,7 +189,7 @@ async def held(
         server = Server(engine, Path(folder), sandboxes)
         record = Record()
         try:
-            holders = [Holder(server, record, pace) for _ in range(sandboxes)]
+            holders = [Holder(server, record, pace, kills) for _ in range(sandboxes)]
             turns = asyncio.Semaphore(AT_ONCE)
             await asyncio.gather(*(each.begin(turns) for each in holders))
             over = asyncio.Event()
