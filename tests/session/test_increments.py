@@ -36,10 +36,21 @@ df = pd.DataFrame({'x': dice.standard_normal(70_000), 'y': dice.standard_normal(
 o = np.array([f'text {i}' for i in range(20_000)], dtype=object)
 few = np.array([['red', 'green', None, 1.5][i % 4] for i in range(30_000)], dtype=object)
 df['o'] = pd.Series(np.array([f'{i} an object' for i in range(70_000)], dtype=object), dtype=object)
+huge = np.ones(1_200_000)  # numpy asks for huge pages from 4 MB on
+lent = np.frombuffer(pa.allocate_buffer(2_000_000), dtype=np.uint8)
+lent[:] = 7
+try:
+    import torch
+except ImportError:
+    tensor = None
+else:
+    tensor = torch.arange(400_000, dtype=torch.float64)
 hoard = {}
 q = dice.integers(0, 9, (500, 400))
 n, pair, words = 1, (1, ('x', 1.5)), ['one']
 """
+
+RESTORE = "# all of it is mapped from the last checkpoint"
 
 # Every way that numpy and pandas offer to change what they hold; `i` is a number.
 CHANGES = (
@@ -85,6 +96,18 @@ CHANGES = (
     "for each in hoard.get('deep', ()): each['inside'][0][i % 1000] = i",
     "arrow = pa.concat_arrays([arrow, arrow.slice(i % 100, 100)])",
     "pid = os.fork()\nif pid == 0:\n    a[:] = 0\n    os._exit(0)\n_ = os.waitpid(pid, 0)\na[3] = i",
+    "r, w = os.pipe()\npid = os.fork()\nif pid == 0:\n    _ = os.read(r, 1)\n    os._exit(0)\na[i % 1000] = huge[7] = i\n_ = os.write(w, b'x')\n_ = os.waitpid(pid, 0)\nos.close(r)\nos.close(w)",
+    "huge[i % huge.size] = i",
+    "huge[i % 100 :: 1000] += 1",
+    "huge = huge * 2",
+    "del huge\nhuge = np.full(1_200_000, float(i))",
+    "lent[i % 1000 :: 5003] = i % 256",
+    "lent[i % 1000] += 1\nhoard['lent'] = lent[10:]",
+    "lent = np.frombuffer(pa.py_buffer(bytearray(lent)), dtype=np.uint8)",
+    "tensor is not None and tensor.mul_(1.5)",
+    "if tensor is not None: tensor[i % 1000] = i",
+    "if tensor is not None: tensor.numpy()[i % 50 :: 100] += 1",
+    RESTORE,
     "q = np.ascontiguousarray(q)\nq.shape = q.shape[::-1]",
     "q.dtype = 'f8' if q.dtype == 'i8' else 'i8'",
     "q = np.ascontiguousarray(q.T)",
@@ -157,6 +180,12 @@ class Pair:
         self.session.execute(SETUP, check=True)
         self.session.checkpoint()
 
+    def change(self, change: str, number: int) -> None:
+        if change == RESTORE:
+            self.session.restore(self.session.checkpoint())
+        else:
+            self.session.execute(f"i = {number}\n{change}", check=True)
+
     def check(self) -> int:
         """Compare the two; gives how many bytes the first stored."""
         told = self.session.checkpoint().checkpoint
@@ -187,7 +216,7 @@ def test_an_increment_is_what_a_full_checkpoint_is(
     pair: Pair, steps: list[tuple[str, int]]
 ) -> None:
     for change, number in steps:
-        pair.session.execute(f"i = {number}\n{change}", check=True)
+        pair.change(change, number)
     pair.check()
 
 
@@ -199,7 +228,7 @@ def test_an_increment_found_by_hashes_is_what_a_full_checkpoint_is(
     """Where the kernel does not tell: pages are compared with the parent's, by the store."""
     monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "off")
     for change, number in steps:
-        pair.session.execute(f"i = {number}\n{change}", check=True)
+        pair.change(change, number)
     told = pair.session.checkpoint().checkpoint
     held = parts(pair.store, told)
     # Reading verifies each block: what was taken over from the parent is what it stands for.
@@ -215,15 +244,31 @@ def test_an_increment_found_by_hashes_is_what_a_full_checkpoint_is(
 def test_every_change_by_itself(pair: Pair) -> None:
     """And the host takes most of it over, or this would show nothing."""
     for number, change in enumerate(CHANGES):
-        pair.session.execute(f"i = {number * 31 + 5}\n{change}", check=True)
+        pair.change(change, number * 31 + 5)
         pair.check()
+
+
+def test_what_was_mapped_is_changed_again(pair: Pair) -> None:
+    """Restored from a mapping, changed on few pages and here and there, and restored again."""
+    for number in (3, 4):
+        pair.change(RESTORE, number)
+        assert pair.check() < 200_000
+        pair.session.execute(
+            f"a[{number}] = huge[5] = {number}\nm.flat[{number}::100] += 1\nlent[{number}] = 9",
+            check=True,
+        )
+        assert pair.check() < 400_000
+    kept = pair.session.execute("float(a[4]), int(lent[3]), float(huge[5])", check=True).value
+    pair.change(RESTORE, 5)
+    asked = "float(a[4]), int(lent[3]), float(huge[5])"
+    assert pair.session.execute(asked, check=True).value == kept
 
 
 def test_the_same_without_tracking(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the kernel's help all memory is looked at, and the same is stored."""
     monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "off")
     for number, change in enumerate(CHANGES[:: len(CHANGES) // 9]):
-        pair.session.execute(f"i = {number * 17 + 3}\n{change}", check=True)
+        pair.change(change, number * 17 + 3)
         pair.check()
     monkeypatch.delenv("HOLDFAST_TRACK_MEMORY")
     pair.check()

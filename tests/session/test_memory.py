@@ -78,6 +78,13 @@ def check(folder: Path, size: int, allowed: int) -> None:
             assert session.execute(look, check=True).value == before
             session.execute("a0 += 1", check=True)
             session.checkpoint()
+            # Every page of every array: stored as deltas, and put together again.
+            scatter = "".join(f"a{i}[{i}::100] += 1\n" for i in range(count))
+            session.execute(scatter, check=True)
+            before = session.execute(look, check=True).value
+            assert session.checkpoint().checkpoint.stored_bytes < size // 20
+        with sync.Session.resume("large", store=store) as session:
+            assert session.execute(look, check=True).value == before
     assert peak.most < allowed, f"{peak.most / GIB:.2f} GiB"
     assert peak.most > size, "it was not measured"
 
