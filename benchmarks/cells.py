@@ -22,6 +22,8 @@ class Work:
     whole: int = 4096  # bytes in all
     changed: int = 4096  # bytes that a step changes, and of the pages that they are in
     dirty: int = 4096
+    filled: int = 0  # bytes that a restore cannot map, because deltas lie on them
+    texts: int = 0  # that a restore makes
     ours_only: bool = False  # peers write and read all of it each time, which is known from W2
 
 
@@ -73,6 +75,7 @@ def arrays(scattered: bool) -> Work:
         "20 arrays of 50 MB, 1% of one changed" + (", every page" if scattered else ", in one run"),
         ("import numpy as np", make), steps, check, "float(a7[1234567])",
         "numpy", 1_000_000_000, 500_000, 50_000_000 if scattered else 500_000,
+        filled=1_000_000_000 if scattered else 0,
     )  # fmt: skip
 
 
@@ -112,6 +115,7 @@ def frames() -> Work:
     return Work(
         "W3", "5 frames of 100 MB with strings, a column added", setup, steps, check,
         "float(df3['x'].iloc[1234])", "numpy, pandas", 500_000_000, 4_800_000, 4_800_000,
+        texts=6_000_000,
     )  # fmt: skip
 
 

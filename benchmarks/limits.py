@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -20,12 +22,16 @@ class Limits:
     copying: float  # bytes a second, in memory
     writing: float  # bytes a second, to a file with a sync at the end
     sync: float  # ms for 4 KiB
+    filling: float  # bytes a second, from a file that is in memory into memory that is new
+    texts: float  # a second, made from a pickle
     imports: dict[str, float]  # ms of a fresh process that imports these, and does nothing else
 
     def __str__(self) -> str:
         return (
             f"Here memory is copied at {self.copying / 1e9:.1f} GB/s, a file written and synced at"
-            f" {self.writing / 1e9:.1f} GB/s, and 4 KiB in {self.sync:.1f} ms."
+            f" {self.writing / 1e9:.1f} GB/s, and 4 KiB in {self.sync:.1f} ms. New memory is filled"
+            f" at {self.filling / 1e9:.1f} GB/s, and {self.texts / 1e6:.0f} million texts are made"
+            " in a second."
         )
 
 
@@ -43,13 +49,39 @@ def measure(scratch: Path, libraries: Iterable[str]) -> Limits:
                 data = data[file.write(data) :]
             os.fsync(file.fileno())
 
-    writing = _timed(lambda: write(memoryview(source).cast("B")))  # type: ignore[arg-type]
     syncs = [_timed(lambda: write(memoryview(bytes(4096)))) for _ in range(20)]
+    writing = _timed(lambda: write(memoryview(source).cast("B")))  # type: ignore[arg-type]
+    filling = min(_timed(lambda: _fill(path, source)) for _ in range(3))
     path.unlink()
     imports = {names: _import(names) for names in libraries}
     return Limits(
-        source.nbytes / copying, source.nbytes / writing, statistics.median(syncs) * 1e3, imports
+        copying=source.nbytes / copying,
+        writing=source.nbytes / writing,
+        sync=statistics.median(syncs) * 1e3,
+        filling=source.nbytes / filling,
+        texts=_texts(),
+        imports=imports,
     )
+
+
+def _fill(path: Path, like: Any) -> None:
+    """Read a file into a new array, which numpy lays on huge pages."""
+    import numpy as np
+
+    with path.open("rb", buffering=0) as file:
+        view = memoryview(np.empty_like(like)).cast("B")  # type: ignore[arg-type]
+        while view:
+            view = view[file.readinto(view) or len(view) :]
+
+
+def _texts(count: int = 600_000) -> float:
+    """How many of them a second come out of a pickle."""
+    data = pickle.dumps([f"user_1_{i}" for i in range(count)], 5)
+    gc.disable()
+    try:
+        return count / min(_timed(lambda: pickle.loads(data)) for _ in range(3))
+    finally:
+        gc.enable()
 
 
 def _import(libraries: str) -> float:

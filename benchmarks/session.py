@@ -113,13 +113,15 @@ def awkward(tool: str, scratch: Path) -> str:
 
 
 def physical(light: Limits, work: Work) -> Row:
-    """What nothing can be quicker than: only the bytes that changed, only the imports."""
+    """What nothing can be quicker than: the bytes that changed, the imports, what must be made."""
     return Row(
         first=light.sync + work.whole / light.writing * 1e3,
         step=light.sync + work.changed / light.writing * 1e3,
         pause=work.dirty / light.copying * 1e3,
         megabytes=work.changed / 1e6,
-        restore=light.imports[work.libraries],
+        restore=light.imports[work.libraries]
+        + work.filled / light.filling * 1e3
+        + work.texts / light.texts * 1e3,
         warm=None,
         pool=None,
         right=True,
@@ -214,8 +216,8 @@ def _limit(what: str, value: float, ours: Row, light: Row) -> str:
         return f"; copying the pages that changed alone takes {light.pause:.2f}"
     if value is ours.restore and ours.pool:
         return (
-            f"; the interpreter and its imports alone take {light.restore:.0f}, and from a warm"
-            f" pool it answers after {ours.pool:.0f}"
+            f"; the interpreter, its imports, and making what cannot be mapped, alone take"
+            f" {light.restore:.0f}, and from a warm pool it answers after {ours.pool:.0f}"
         )
     return ""
 
@@ -254,8 +256,9 @@ after every step, and restores the last one in a fresh process. A checkpoint is 
 on disk; "waiting" is how long no cell can run meanwhile. "Right" says that a check of all values
 passed afterwards. A fresh process begins with the start of an interpreter; a warm pool has one that
 has imported the libraries already. The physical limit is no tool: it is the time that this machine
-needs to copy or to write and sync the bytes that changed, and to start an interpreter that imports
-the libraries. Kishu runs in an environment of its own.
+needs to copy or to write and sync the bytes that changed, to start an interpreter that imports the
+libraries, and then to make what no file has as it is: texts, and arrays that are kept as deltas
+(read into new memory). Kishu runs in an environment of its own.
 
 ![time a step, bytes a step, time of a restore](session.svg)
 """
