@@ -74,21 +74,28 @@ async def test_a_directory_that_is_gone_is_said(make: Make, tmp_path: Path) -> N
         await again.shutdown()
 
 
-async def test_a_figure_that_only_pyplot_knows(make: Make) -> None:
+async def test_figures_that_only_pyplot_knows(make: Make) -> None:
     session = await make("figure")
     await session.execute(
         "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
-        "_ = plt.figure(), plt.plot([1, 2, 4])\n_ = None",
+        "_ = plt.figure(7), plt.plot([1, 2, 4]), plt.figure('named'), plt.figure(7)\nlog = []\n"
+        "_ = plt.gca().callbacks.connect('xlim_changed', lambda axes: log.append('moved'))\n"
+        "_ = None",
         check=True,
     )
     checkpoint = await session.checkpoint()
     await session.restore(checkpoint)
-    look = "[plt.get_fignums(), [float(y) for y in plt.gca().lines[0].get_ydata()]]"
-    assert (await session.execute(look, check=True)).value == [[1], [1.0, 2.0, 4.0]]
+    look = (
+        "[plt.get_fignums(), plt.get_figlabels(), plt.gcf().number,"
+        " [float(y) for y in plt.gca().lines[0].get_ydata()],"
+        " (log.clear(), plt.gca().set_xlim(0, 9), log)[2]]"
+    )
+    expected = [[7, 8], ["", "named"], 7, [1.0, 2.0, 4.0], ["moved"]]
+    assert (await session.execute(look, check=True)).value == expected
     await session.shutdown()
     again = await Session.resume("figure", store=session.store)
     try:
-        assert (await again.execute(look, check=True)).value == [[1], [1.0, 2.0, 4.0]]
+        assert (await again.execute(look, check=True)).value == expected
     finally:
         await again.shutdown()
 

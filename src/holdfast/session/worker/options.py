@@ -173,17 +173,24 @@ def _figures() -> Any:
 
 def _read_figures() -> Any:
     """What `pyplot` knows, whether a variable has it or not: the last one is the current one."""
-    known = _figures()
-    return [manager.canvas.figure for manager in known.figs.values()] or None if known else None
+    managers = _figures().figs.values() if _figures() else ()
+    return [(each.canvas.figure, each.num) for each in managers] or None
 
 
 def _write_figures(state: Any) -> None:
-    """A figure that is read makes itself known; here they only get their order."""
-    if state and _figures() is not None:
-        for figure in state:
-            manager = getattr(getattr(figure, "canvas", None), "manager", None)
-            if manager is not None:
-                _figures().set_active(manager)
+    """A figure that is read makes itself known; here they get their numbers and their order."""
+    known = _figures()
+    if not state or known is None:
+        return
+    # Checkpoints of the first days have figures without numbers.
+    pairs = [each if type(each) is tuple else (each, None) for each in state]
+    found = [(getattr(getattr(each, "canvas", None), "manager", None), n) for each, n in pairs]
+    managers = [(manager, number) for manager, number in found if manager is not None]
+    for manager, _ in managers:
+        known.figs.pop(manager.num, None)
+    for manager, number in managers:
+        manager.num = manager.num if number is None else number
+        known.figs[manager.num] = manager
 
 
 def forget() -> None:
