@@ -88,9 +88,9 @@ async def test_figures_that_only_pyplot_knows(make: Make) -> None:
     look = (
         "[plt.get_fignums(), plt.get_figlabels(), plt.gcf().number,"
         " [float(y) for y in plt.gca().lines[0].get_ydata()],"
-        " (log.clear(), plt.gca().set_xlim(0, 9), log)[2]]"
+        " (log.clear(), plt.gca().set_xlim(0, 9), set(log))[2]]"
     )
-    expected = [[7, 8], ["", "named"], 7, [1.0, 2.0, 4.0], ["moved"]]
+    expected = [[7, 8], ["", "named"], 7, [1.0, 2.0, 4.0], {"moved"}]
     assert (await session.execute(look, check=True)).value == expected
     await session.shutdown()
     again = await Session.resume("figure", store=session.store)

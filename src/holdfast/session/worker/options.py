@@ -191,6 +191,8 @@ def _write_figures(state: Any) -> None:
     for manager, number in managers:
         manager.num = manager.num if number is None else number
         known.figs[manager.num] = manager
+        own = vars(manager.canvas.figure)
+        own |= {name: manager.num for name in ("number", "_number") if name in own}
 
 
 def forget() -> None:
