@@ -121,3 +121,23 @@ def test_what_others_add_is_seen_when_the_log_has_been_still(place: Path) -> Non
     assert [frame.seq for frame in one.entries(2).frames] == [3]
     one.append(entry(4))
     assert [frame.seq for frame in other.entries(3).frames] == [4]
+
+
+def test_where_only_seconds_are_kept_a_name_of_the_same_second_is_seen(place: Path) -> None:
+    one, other = LocalBackend(place), LocalBackend(place)
+    one.entries(0)
+    one.append(entry(1))
+    for last in range(1, 20):
+        other.entries(last - 1)
+        while time.time() % 1 < 0.1:
+            time.sleep(0.02)
+        second = int(time.time())
+        os.utime(place / "log", (second, second))
+        one.entries(last)
+        in_time = time.time() - second < 2
+        other.seal()
+        other.append(entry(last + 1))
+        os.utime(place / "log", (second, second))
+        if in_time:  # else a name of that second can come no more
+            break
+    assert [frame.seq for frame in one.entries(last).frames] == [last + 1]

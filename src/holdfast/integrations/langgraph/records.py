@@ -8,7 +8,7 @@ ids and times are not texts, either. Whatever is not as LangGraph makes it stays
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.integrations.langgraph.packing import TYPED
@@ -82,10 +82,10 @@ def _long_id(value: object) -> object:
 def _short_time(value: object) -> object:
     """Microseconds, where that says all of it."""
     try:
-        micros = moment.to_micros(datetime.fromisoformat(value))  # type: ignore[arg-type]
+        time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return value
-    return micros if _long_time(micros) == value else value
+    return moment.to_micros(time) if time.tzinfo is UTC and time.isoformat() == value else value
 
 
 def _long_time(value: object) -> object:
