@@ -82,7 +82,7 @@ def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableCh
         elif (
             _reported(a) != _reported(b)
             or stored[0].of(name) != stored[1].of(name)
-            or any(not differ.isdisjoint(each.parts_of(name)) for each in stored)
+            or any(not each.parts_of(name).isdisjoint(differ) for each in stored)
         ):
             change = "changed"
         else:
@@ -147,8 +147,12 @@ class _Kept:
 
     def _reached(self, name: str) -> list[str]:
         """The members that a variable needs: its own, and what those name."""
+        own = layout.NAME + name
+        small = self._small.get(own)
+        if small is not None and not small.uses and own not in self._large:
+            return [own]  # as nearly always
         found: dict[str, None] = {}
-        waiting = [layout.NAME + name]
+        waiting = [own]
         while waiting:
             member = waiting.pop()
             if member in found:

@@ -19,7 +19,7 @@ from holdfast.session.layout import NAME, Record
 from holdfast.session.worker.groups import SIZE, Group
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
-from holdfast.session.worker.plain import PLAIN, containers, fixed
+from holdfast.session.worker.plain import NUMBERS, PLAIN, containers, fixed
 from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
 
@@ -124,7 +124,7 @@ def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
     if name == "__annotations__":
         return None
     data = pickle.dumps((value,), 5)
-    if len(data) >= layout.SMALL // 2 or suspect(data):
+    if len(data) >= layout.SMALL // 2 or (id(type(value)) not in NUMBERS and suspect(data)):
         return None
     record = Record(members=(NAME + name,), tier="cloudpickle", data=data)
     item = ItemReport(

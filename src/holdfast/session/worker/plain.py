@@ -5,7 +5,8 @@ from __future__ import annotations
 ROOM = 200  # items that are looked at
 
 # Types by identity: a metaclass may make its classes unhashable, or equal to anything.
-_ATOMS = frozenset(map(id, (int, float, complex, bool, type(None), str, bytes)))
+NUMBERS = frozenset(map(id, (int, float, complex, bool, type(None))))  # nobody's secret
+_ATOMS = NUMBERS | {id(str), id(bytes)}
 _FEW = 50  # items of a tuple that are worth a look
 _SHORT = 16 << 10  # characters or bytes of a text that is small
 _CONTAINERS = frozenset(map(id, (list, dict, tuple, set, frozenset)))

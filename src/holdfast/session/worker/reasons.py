@@ -31,10 +31,8 @@ def secret_texts(names: dict[str, object]) -> frozenset[str]:
     """The texts of variables or attributes that are called like secrets."""
     found: set[str] = set()
     for name, value in list(names.items()):
-        if type(name) is not str or not secret_name(name):
-            continue
-        if type(value) is bytes and len(value) >= SHORTEST:
-            found.add(value.decode("utf-8", "replace"))
-        elif type(value) is str and len(value) >= SHORTEST:
-            found.add(value)
+        if type(value) is not str and type(value) is not bytes:
+            continue  # known at once, which a name is not
+        if type(name) is str and secret_name(name) and len(value) >= SHORTEST:
+            found.add(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
     return frozenset(found)
