@@ -312,8 +312,9 @@ def test_numbers_as_names(saver: HoldfastSaver) -> None:
 
 
 def test_wrong_questions(saver: HoldfastSaver, store: Store) -> None:
-    with pytest.raises(BadInput, match="thread_id"):
-        saver.get_tuple({"configurable": {}})
+    for nobody in ({}, {"configurable": {}}, {"configurable": {"thread_id": None}}):
+        with pytest.raises(BadInput, match="thread_id"):
+            saver.get_tuple(nobody)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="checkpoint_id"):
         saver.put_writes(thread(), [], "task")
     with pytest.raises(BadInput, match="strategy"):

@@ -89,7 +89,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        about: Mapping[str, Any] = config["configurable"] if config else {}
+        about: Mapping[str, Any] = (config or {}).get("configurable") or {}
         wanted, end = about.get("checkpoint_id"), get_checkpoint_id(before) if before else None
         thread = str(about["thread_id"]) if "thread_id" in about else None
         found = [
@@ -300,8 +300,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
 
 def _space(config: RunnableConfig) -> Space:
-    about = config["configurable"]
-    if "thread_id" not in about:
+    about = config.get("configurable") or {}
+    if about.get("thread_id") is None:
         raise BadInput("the config has no thread_id", hint='{"configurable": {"thread_id": ...}}')
     return Space(str(about["thread_id"]), str(about.get("checkpoint_ns") or ""))
 
