@@ -65,6 +65,9 @@ def _function(recorder: Recorder, obj: FunctionType) -> Reduction:
     if reference is not None:
         return reference
     scope: object = obj.__globals__
+    if scope is vars(rebuild):  # nearly every record names one, and all are found by their names
+        recorder.local(obj)
+        return NotImplemented
     if scope is recorder.namespace:
         found = recorder.method(obj) if "." in obj.__qualname__ else None
         if found is not None:
