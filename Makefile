@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 # Two for each of two cores, because tests wait as much as they work; those marked `alone` measure
 # time and run afterwards, one by one.
 WORKERS ?= 4
+ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 CODE := src tests $(wildcard benchmarks examples)
 
 .PHONY: help setup setup-test setup-soak web run test check lint types layers format soak bench lock clean
@@ -39,7 +40,7 @@ run: setup web ## set up and start the server: make run ARGS="--port 9000"
 
 test: setup-test check ## set up, then lint, types, layers and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak and not alone" $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "alone and not soak" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "alone and not soak" $(or $(PYTEST_ARGS),$(ALONE))
 
 check: lint types layers ## what can be said without running anything
 
