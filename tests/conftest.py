@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -12,6 +13,11 @@ import pytest
 from hypothesis import settings
 
 from holdfast.testing.servers import SeaweedServer, Server
+
+# The tests start thousands of processes, and several workers read all of the tests: what one of
+# them has compiled, the next one should find, though an environment may say otherwise.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Examples are slow now and then where two cores are shared; pytest-timeout catches real hangs.
 settings.register_profile("holdfast", deadline=None, print_blob=True)
