@@ -308,6 +308,7 @@ def main() -> None:
         machine=measure.machine(),
         load=os.getloadavg()[0],
     ).splitlines()
+    lines.append("")
     for title, record in records.items():
         lines += figures(title, record)
     page = "\n".join(lines)
