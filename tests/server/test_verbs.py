@@ -121,7 +121,7 @@ def test_schemathesis_finds_nothing(stocked: Server, tmp_path: Path) -> None:
             *(Path(sys.executable).with_name("schemathesis"), "run"),
             f"{stocked.address}/v1/openapi.json",
             *("--header", f"Authorization: Bearer {stocked.token}"),
-            *("--checks", checks, "--max-examples", "15", "--seed", "1"),
+            *("--checks", checks, "--max-examples", "8", "--seed", "1"),
             *("--phases", "coverage,fuzzing", "--exclude-operation-id", "prune"),
             *("--exclude-operation-id", "makeTemplate"),  # runs code; test_templates.py has it
             *("--exclude-operation-id", "drill"),  # takes long; tests/drill has it

@@ -308,6 +308,7 @@ def test_an_archive_that_is_too_old_for_this_clock(checkout: Path, tmp_path: Pat
     assert all("Dir::State=" in line for line in lenient)
 
 
+@pytest.mark.soak  # half a minute; a bare machine (`test_bare.py`) is set up by a user, too
 def test_an_unprivileged_user_can_set_up_and_use_it(checkout: Path, repository: Path) -> None:
     assert os.geteuid() == 0, "this test needs root, to become somebody else"
     home = checkout.parent / "home"

@@ -298,7 +298,7 @@ def test_a_map_that_lies_about_its_blocks(source: Store, target: Store, archive:
         table.chunk[0, number] = table.number(chunk_id(page))
     table.hashes[0] = chunk_id(b"something else")
     lying = part(
-        split="pages", root=pages_root([table]), map=table.encode(), size=8192, inline=True
+        split="pages", root=pages_root([table]), map=table.encode()[0], size=8192, inline=True
     )
     chunks: Chunks = [("data", page) for page in pages]
     data = archive_of([waybill(lying)], chunks)
@@ -307,7 +307,7 @@ def test_a_map_that_lies_about_its_blocks(source: Store, target: Store, archive:
     assert target.list() == []
     table.hashes[0] = chunk_id(b"".join(pages))
     honest = part(
-        split="pages", root=pages_root([table]), map=table.encode(), size=8192, inline=True
+        split="pages", root=pages_root([table]), map=table.encode()[0], size=8192, inline=True
     )
     came = target.import_(io.BytesIO(archive_of([waybill(honest)], chunks)))
     assert target.read(came, "p", trust=True) == b"".join(pages)
