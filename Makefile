@@ -9,9 +9,9 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 ARGS ?=
 PYTEST_ARGS ?=
-# Two for each of two cores, because tests wait as much as they work; those marked `alone` measure
+# One more than two cores, which fills them to nine tenths; those marked `alone` measure
 # time and run afterwards, one by one.
-WORKERS ?= 4
+WORKERS ?= 3
 ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 CODE := src tests $(wildcard benchmarks examples)
 
