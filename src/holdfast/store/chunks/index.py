@@ -244,9 +244,11 @@ class Index:
             for level in self._levels:
                 at = level.prefixes.searchsorted(prefixes)
                 at[at == len(level.prefixes)] = 0
-                for number in distinct(level.packs[at]).tolist():
+                alike = np.flatnonzero((level.prefixes[at] == prefixes) & (found.pack == -1))
+                packs = level.packs[at[alike]]
+                for number in distinct(packs).tolist():
                     table = self._tables[number]
-                    mine = np.flatnonzero((level.packs[at] == number) & (found.pack == -1))
+                    mine = alike[packs == number]
                     rows = level.rows[at[mine]]
                     same = (table.columns()[rows] == ids[mine]).all(axis=1)
                     mine, rows = mine[same], rows[same]

@@ -15,6 +15,7 @@ from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import PAGE
 from holdfast.store.parts.mapping import (
+    BlockRun,
     CopyRun,
     FileRun,
     Run,
@@ -120,8 +121,9 @@ class Layouts(dict[str, Layout]):
             return layout
         reader = PageReader(self._library, part)
         runs: list[Run] = [*file_runs(self._library, reader, self._shown)]
-        if not self._lay_over(layout, reader):
-            runs += layered_runs(reader)
+        layered = [*layered_runs(reader)]
+        if layered and not self._lay_over(layout, reader, layered):
+            runs += layered
         self._place(layout, reader, runs)
         return layout
 
@@ -130,7 +132,7 @@ class Layouts(dict[str, Layout]):
         for start, piece in decoded(self._library, reader, runs):
             layout.copied(start, len(piece), self.spill.write(piece))
 
-    def _lay_over(self, layout: Layout, reader: PageReader) -> bool:
+    def _lay_over(self, layout: Layout, reader: PageReader, layered: list[BlockRun]) -> bool:
         """Leave it to the other process to put blocks together, which saves it a copy of them;
         False where most of what they are made of is not in files as it is."""
         shown: list[Shown] = []
@@ -142,7 +144,7 @@ class Layouts(dict[str, Layout]):
         self._place(layout.under, reader, [*under])
         self._shown += shown
         places: dict[bytes, tuple[int, int]] = {}
-        for run in layered_runs(reader):
+        for run in layered:
             for chunk, at in reader.layers(run.block):
                 if chunk not in places:
                     data = self._library.get_shared(chunk)
