@@ -32,8 +32,11 @@ def test_a_table_reads_back(blocks: list[list[tuple[int, int]]]) -> None:
                 table.chunk[at, page] = numbers[chunk]
                 table.at[at, page] = where
     again = PageTable.decode(table.encode()[0])
+    folded = [column.tolist() for column in again.runs()]  # before anybody asks for a page
+    assert folded[:2] + folded[3:] == [table.runs()[i].tolist() for i in (0, 1, 3)]
     assert again.hashes == table.hashes
     assert places(again) == places(table)
+    assert [column.tolist() for column in again.runs()] == folded
     assert set(again.encode()[1]) == set(table.encode()[1])
     assert again.all_extents() == [list(again.extents(at)) for at in range(len(blocks))]
 
@@ -87,6 +90,36 @@ def test_a_leaf_with_impossible_columns_is_corrupt_or_harmless(
     except Corrupt:
         return
     assert int(np.max(table.chunk, initial=-1)) < max(1, len(table.ids))
+
+
+@pytest.mark.parametrize(
+    "extents",
+    [
+        [(0, 4, 8, 0, 0), (0, 8, 8, 1, 0)],  # they overlap
+        [(1, 0, 4, 1, 0), (0, 0, 4, 0, 0)],  # out of order
+        [(0, 60, 8, 0, 0)],  # into the next block
+        [(0, 3, 0, 0, 0), (0, 3, 2, 1, 5)],  # one is empty
+    ],
+)
+def test_extents_that_nobody_would_write_mean_their_pages(
+    extents: list[tuple[int, int, int, int, int]],
+) -> None:
+    kinds = ("u1", "u1", "u1", "<u2", "<u2")
+    columns = zip(kinds, zip(*extents, strict=True), strict=True)
+    packed = b"".join(np.array(column, dtype=kind).tobytes() for kind, column in columns)
+    leaf = msgspec.msgpack.encode([A + B, A + B, packed])
+    wanted: list[list[object]] = [[None] * PAGES, [None] * PAGES]
+    for block, page, pages, chunk, at in extents:
+        for i in range(pages):
+            over, inside = divmod(page + i, PAGES)
+            wanted[block + over][inside] = ([A, B][chunk], at + i)
+    table = PageTable.decode(leaf)
+    runs = list(zip(*(column.tolist() for column in table.runs()), strict=True))
+    told: list[list[object]] = [[None] * PAGES, [None] * PAGES]
+    for first, pages, chunk, at in runs:
+        for i in range(pages):
+            told[(first + i) // PAGES][(first + i) % PAGES] = ([A, B][chunk], at + i)
+    assert places(table) == told == wanted
 
 
 def test_an_extent_outside_of_the_part_is_corrupt() -> None:

@@ -64,13 +64,17 @@ class Runs(NamedTuple):
 
 
 class PageTable:
-    """One leaf, opened up: for each page, which chunk it is in and where."""
+    """One leaf, opened up: for each page, which chunk it is in and where.
+
+    One that was read stays folded, as runs of pages, until somebody asks for a page: who maps a
+    part needs nothing but the runs.
+    """
 
     def __init__(self, count: int) -> None:
         self.hashes: list[bytes] = [ZERO_ID] * count
         self.ids: list[bytes] = []
-        self.chunk: NDArray[np.int32] = np.full((count, PAGES), HOLE, dtype=np.int32)
-        self.at: NDArray[np.uint16] = np.zeros((count, PAGES), dtype=np.uint16)
+        self._pages: tuple[NDArray[np.int32], NDArray[np.uint16]] | None = None
+        self._folded: Runs | None = None
         # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
         self.layers: dict[int, list[tuple[int, int]]] = {}
         self._run_counts: list[int] | None = None
@@ -78,6 +82,31 @@ class PageTable:
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+    @property
+    def chunk(self) -> NDArray[np.int32]:
+        """The number of each page's chunk, by block and page."""
+        return (self._pages or self._unfold())[0]
+
+    @property
+    def at(self) -> NDArray[np.uint16]:
+        """Which page of its chunk each page is."""
+        return (self._pages or self._unfold())[1]
+
+    def _unfold(self) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        chunk = np.full((len(self), PAGES), HOLE, dtype=np.int32)
+        at = np.zeros((len(self), PAGES), dtype=np.uint16)
+        runs = self._folded
+        if runs is not None:
+            # For every page that a run covers: which run, and from that all else.
+            run = np.repeat(np.arange(len(runs.page), dtype=np.int32), runs.pages)
+            where = np.arange(len(run), dtype=np.int32)
+            where += (runs.page - (np.cumsum(runs.pages) - runs.pages)).astype(np.int32)[run]
+            chunk.reshape(-1)[where] = runs.chunk[run]
+            at.reshape(-1)[where] = where + (runs.at - runs.page).astype(np.int32)[run]
+        self._pages = chunk, at
+        self._folded = None  # pages may be changed from now on
+        return self._pages
 
     def resized(self, count: int) -> PageTable:
         """A copy for `count` blocks; new ones are zero."""
@@ -111,11 +140,16 @@ class PageTable:
     def runs(self, layered: bool | None = None) -> Runs:
         """Every run of pages of the leaf, in order, without holes; or only of blocks on which
         deltas lie, or of those on which none do."""
+        runs = self._found_runs() if self._folded is None else self._folded
+        if layered is None or not (self.layers or layered):
+            return runs
+        wanted = np.isin(runs.page // PAGES, list(self.layers), invert=not layered)
+        return Runs(runs.page[wanted], runs.pages[wanted], runs.chunk[wanted], runs.at[wanted])
+
+    def _found_runs(self) -> Runs:
         flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
         starts, ends = _runs(flat, at)
         real = flat[starts] != HOLE
-        if layered is not None and (self.layers or layered):
-            real &= np.isin(starts // PAGES, list(self.layers), invert=not layered)
         starts, ends = starts[real], ends[real]
         return Runs(starts, ends - starts, flat[starts], at[starts].astype(np.int64))
 
@@ -212,13 +246,18 @@ class PageTable:
             if block >= count or number >= len(table.ids):
                 raise Corrupt("the map of a part lays deltas outside of it")
             table.layers.setdefault(block, []).append((number, start))
-        # For every page that an extent covers: which extent, and from that all else.
-        run = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
-        where = np.arange(len(run), dtype=np.int32)
-        where += (first - (np.cumsum(lengths) - lengths)).astype(np.int32)[run]
-        table.chunk.reshape(-1)[where] = rows["chunk"].astype(np.int32)[run]
-        table.at.reshape(-1)[where] = where + (rows["at"] - first).astype(np.int32)[run]
+        table._folded = Runs(
+            first, lengths, rows["chunk"].astype(np.int32), rows["at"].astype(np.int64)
+        )
+        if not _in_order(first, lengths):
+            table._unfold()  # somebody else's: the last that covers a page has it
         return table
+
+
+def _in_order(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
+    """Whether runs are as `encode` writes them: none is empty, leaves its block or overlaps."""
+    inside = (lengths > 0) & (first % PAGES + lengths <= PAGES)
+    return bool(inside.all() and (first[1:] >= first[:-1] + lengths[:-1]).all())
 
 
 def _columns(rows: NDArray[np.void]) -> bytes:
