@@ -24,6 +24,23 @@ settings.register_profile("holdfast", deadline=None, print_blob=True)
 settings.load_profile("holdfast")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What failed, a line each and last of all: pytest's own summary prints whole messages on a
+    CI machine, and one long difference there pushes every other name out of sight."""
+    broken = [
+        (outcome, report)
+        for outcome in ("failed", "error")
+        for report in terminalreporter.stats.get(outcome, [])
+    ]
+    if broken:
+        terminalreporter.section("what failed")
+    for outcome, report in broken:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        message = (crash.message if crash else str(report.longrepr)).strip()
+        first = message.partition("\n")[0][:160]
+        terminalreporter.write_line(f"{outcome.upper()} {report.nodeid} - {first}")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""

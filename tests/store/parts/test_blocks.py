@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.chunks.chunk import ZERO_ID
-from holdfast.store.parts.blocks import PAGES, PageTable
+from holdfast.store.parts.blocks import HOLE, PAGES, PageTable
 
 A, B = b"a" * 32, b"b" * 32
 
@@ -130,3 +135,28 @@ def test_an_extent_outside_of_the_part_is_corrupt() -> None:
         PageTable.decode(msgspec.msgpack.encode([leaf[0][:32], leaf[1], leaf[2]]))
     with pytest.raises(Corrupt):
         PageTable.decode(msgspec.msgpack.encode([leaf[0], b"", leaf[2]]))
+
+
+def test_whoever_comes_while_a_table_is_unfolded_finds_all_of_it() -> None:
+    """Reads of one part share its tables: a part read by four at once came back as zeros."""
+    table = PageTable(256)
+    for block in range(256):
+        table.set_whole(block, A, PAGES)
+    leaf = table.encode()[0]
+    every = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as several:
+            for _ in range(100):
+                again = PageTable.decode(leaf)
+                begin = threading.Barrier(4)
+
+                def look(turn: int, again: PageTable = again, begin: Any = begin) -> bool:
+                    begin.wait()
+                    runs = again.runs() if turn % 2 else None
+                    whole = (again.chunk != HOLE).all() and (again.at == np.arange(PAGES)).all()
+                    return bool(whole and (runs is None or runs.pages.sum() == 256 * PAGES))
+
+                assert all(several.map(look, range(4)))
+    finally:
+        sys.setswitchinterval(every)

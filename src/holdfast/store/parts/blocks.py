@@ -8,6 +8,7 @@ decides that a page is unchanged is a comparison with its bytes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,11 +24,16 @@ from holdfast.store.parts.part import split_ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    # The number of each page's chunk, and which page of it; both by block and page.
+    Pages = tuple[NDArray[np.int32], NDArray[np.uint16]]
+
 PAGE = 4096
 PAGES = 64
 BLOCK = PAGE * PAGES
 LEAF_BLOCKS = 256
 HOLE = -1
+
+_UNFOLDING = threading.Lock()
 
 # An extent's fields, stored column by column: equal columns compress, equal rows are rare.
 _COLUMNS = [("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2")]
@@ -73,7 +79,7 @@ class PageTable:
     def __init__(self, count: int) -> None:
         self.hashes: list[bytes] = [ZERO_ID] * count
         self.ids: list[bytes] = []
-        self._pages: tuple[NDArray[np.int32], NDArray[np.uint16]] | None = None
+        self._pages: Pages | None = None
         self._folded: Runs | None = None
         # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
         self.layers: dict[int, list[tuple[int, int]]] = {}
@@ -86,14 +92,23 @@ class PageTable:
     @property
     def chunk(self) -> NDArray[np.int32]:
         """The number of each page's chunk, by block and page."""
-        return (self._pages or self._unfold())[0]
+        return self._unfolded()[0]
 
     @property
     def at(self) -> NDArray[np.uint16]:
         """Which page of its chunk each page is."""
-        return (self._pages or self._unfold())[1]
+        return self._unfolded()[1]
 
-    def _unfold(self) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+    def _unfolded(self) -> Pages:
+        # A table that was read belongs to many: whoever comes second must find what the first
+        # one unfolded, and never the moment between.
+        if self._pages is None:
+            with _UNFOLDING:
+                if self._pages is None:
+                    self._pages = self._unfold()
+        return self._pages
+
+    def _unfold(self) -> Pages:
         chunk = np.full((len(self), PAGES), HOLE, dtype=np.int32)
         at = np.zeros((len(self), PAGES), dtype=np.uint16)
         runs = self._folded
@@ -104,9 +119,7 @@ class PageTable:
             where += (runs.page - (np.cumsum(runs.pages) - runs.pages)).astype(np.int32)[run]
             chunk.reshape(-1)[where] = runs.chunk[run]
             at.reshape(-1)[where] = where + (runs.at - runs.page).astype(np.int32)[run]
-        self._pages = chunk, at
-        self._folded = None  # pages may be changed from now on
-        return self._pages
+        return chunk, at
 
     def resized(self, count: int) -> PageTable:
         """A copy for `count` blocks; new ones are zero."""
@@ -140,7 +153,8 @@ class PageTable:
     def runs(self, layered: bool | None = None) -> Runs:
         """Every run of pages of the leaf, in order, without holes; or only of blocks on which
         deltas lie, or of those on which none do."""
-        runs = self._found_runs() if self._folded is None else self._folded
+        folded = self._folded if self._pages is None else None  # unfolded, it may be changed
+        runs = self._found_runs() if folded is None else folded
         if layered is None or not (self.layers or layered):
             return runs
         wanted = np.isin(runs.page // PAGES, list(self.layers), invert=not layered)
@@ -250,7 +264,7 @@ class PageTable:
             first, lengths, rows["chunk"].astype(np.int32), rows["at"].astype(np.int64)
         )
         if not _in_order(first, lengths):
-            table._unfold()  # somebody else's: the last that covers a page has it
+            table._unfolded()  # somebody else's: the last that covers a page has it
         return table
 
 
