@@ -3,10 +3,11 @@ numpy takes longer than everything else that a short command does."""
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["distinct", "np"]
+__all__ = ["distinct", "loaded", "np"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,11 @@ else:
             return value
 
     np = _Numpy("numpy")
+
+
+def loaded() -> bool:
+    """Whether it is there already, so that to use it costs nothing."""
+    return "numpy" in sys.modules
 
 
 _MANY = 1000

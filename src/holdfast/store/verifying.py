@@ -12,7 +12,6 @@ from holdfast.store.chunks.packs import (
     BLOCK,
     check_head,
     read_table,
-    row_places,
     stored_check,
     table_size,
 )
@@ -112,7 +111,7 @@ class _Inspection:
         where = f"packs/{volume.name.hex()}.pack"
         try:
             check_head(self._volumes.read(volume.name, 0, BLOCK), volume.name)
-            rows = read_table(self._volumes, volume.name, volume.size, self._ledger.cipher)
+            table = read_table(self._volumes, volume.name, volume.size, self._ledger.cipher)
         except NotFound:
             raise
         except HoldfastError as error:
@@ -121,11 +120,9 @@ class _Inspection:
         self._ledger.library.learn([volume.name])
         if self._deep:
             # By the table in hand: the pack may be collected before somebody reads it again.
-            places = row_places(volume.name, rows)
-            checks = {row["offset"].item(): row["check"].tobytes() for row in rows}
-            for chunk, place in places:
-                self._look_at_chunk(now, chunk, place, checks.get(place.offset))
-            self._look_between(volume, [place for _, place in places], len(rows))
+            for row, (chunk, place) in enumerate(table):
+                self._look_at_chunk(now, chunk, place, table.check(row))
+            self._look_between(volume, [place for _, place in table], len(table))
 
     def _look_between(self, volume: VolumeInfo, places: list[Location], rows: int) -> None:
         """Bytes that no chunk covers must be zero."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,10 +12,7 @@ from hypothesis import strategies as st
 from holdfast.model.errors import Corrupt
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.index import Body, Index
-from holdfast.store.chunks.packs import make_rows
-
-if TYPE_CHECKING:
-    from holdfast.store.chunks.packs import Rows
+from holdfast.store.chunks.table import Table
 
 
 def chunk(number: int) -> bytes:
@@ -36,9 +32,9 @@ def body(volume: bytes, *numbers: int) -> Body:
 
 
 def index_of(packs: dict[bytes, list[int]]) -> Index:
-    def load(name: bytes) -> Rows:
+    def load(name: bytes) -> Table:
         numbers = packs[name]
-        return make_rows([(chunk(n), place(name, n), bytes(8)) for n in numbers])
+        return Table.of(name, [(chunk(n), place(name, n), bytes(8)) for n in numbers])
 
     return Index(load)
 
@@ -96,11 +92,11 @@ def test_chunks_in_the_log_are_found_and_forgotten() -> None:
 
 
 def test_a_pack_that_cannot_be_read_is_left_out_until_asked_again() -> None:
-    answers: Iterator[Rows | Corrupt] = iter(
-        [Corrupt("damaged"), make_rows([(chunk(1), place(b"p" * 16, 1), bytes(8))])]
+    answers: Iterator[Table | Corrupt] = iter(
+        [Corrupt("damaged"), Table.of(b"p" * 16, [(chunk(1), place(b"p" * 16, 1), bytes(8))])]
     )
 
-    def load(name: bytes) -> Rows:
+    def load(name: bytes) -> Table:
         answer = next(answers)
         if isinstance(answer, Corrupt):
             raise answer

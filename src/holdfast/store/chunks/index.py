@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.arrays import distinct, np
+from holdfast.store.arrays import distinct, loaded, np
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import ID_SIZE, RAW, Location
 from holdfast.store.chunks.packs import PAGE
+from holdfast.store.chunks.table import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.store.chunks.packs import Rows
-
     Prefixes = NDArray[np.uint64]
-    LoadRows = Callable[[bytes], Rows]
 
 _FEW = 4
+_LOOSE = 32  # tables that are searched one by one while numpy is not there
+_SEARCHES = 500  # of that kind; who asks so often is served better with numpy
 
 
 class Places(NamedTuple):
@@ -50,42 +50,6 @@ class Body(msgspec.Struct, frozen=True, gc=False):
         return Location(self.volume, at, stored, plain, codec)
 
 
-class _Table:
-    """The rows of one pack, column by column: single values of a column are cheap to get."""
-
-    def __init__(self, name: bytes, rows: Rows) -> None:
-        self.name = name
-        self.ids = rows["id"].tobytes()
-        self.offset, self.stored = rows["offset"], rows["stored"]
-        self.plain, self.codec = rows["plain"], rows["codec"]
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    def columns(self) -> NDArray[np.uint64]:
-        """The ids as four numbers each, for comparing many at once."""
-        return np.frombuffer(self.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
-
-    def id(self, row: int) -> bytes:
-        return self.ids[row * ID_SIZE : (row + 1) * ID_SIZE]
-
-    def location(self, row: int) -> Location:
-        return Location(
-            self.name,
-            self.offset.item(row),
-            self.stored.item(row),
-            self.plain.item(row),
-            self.codec.item(row),
-        )
-
-    def locations(self, rows: NDArray[np.int32]) -> list[Location]:
-        columns = (self.offset, self.stored, self.plain, self.codec)
-        return [
-            Location(self.name, *fields)
-            for fields in zip(*(column[rows].tolist() for column in columns), strict=True)
-        ]
-
-
 class _Level:
     """A sorted run of rows of several packs: first 8 bytes of each id, and where its row is."""
 
@@ -95,10 +59,9 @@ class _Level:
         self.rows = rows
 
     @classmethod
-    def of(cls, table: _Table, number: int) -> _Level:
-        ids = np.frombuffer(table.ids, dtype=">u8").reshape(-1, ID_SIZE // 8)
+    def of(cls, table: Table, number: int) -> _Level:
         packs = np.full(len(table), number, dtype=np.int32)
-        return cls(ids[:, 0].astype(np.uint64), packs, np.arange(len(table), dtype=np.int32))
+        return cls(table.ids[:, 0].astype(np.uint64), packs, np.arange(len(table), dtype=np.int32))
 
     def merged(self, other: _Level) -> _Level:
         prefixes = np.concatenate([self.prefixes, other.prefixes])
@@ -111,12 +74,14 @@ class _Level:
 class Index:
     """Finds chunks in the volumes it was told of. Thread-safe."""
 
-    def __init__(self, load_rows: LoadRows) -> None:
-        self._load_rows = load_rows
+    def __init__(self, load_table: Callable[[bytes], Table]) -> None:
+        self._load_table = load_table
         self._lock = threading.RLock()
         self._levels: list[_Level] = []
         self._numbers: dict[bytes, int] = {}
-        self._tables: list[_Table] = []
+        self._tables: list[Table] = []
+        self._loose: list[int] = []  # tables that are in no level yet
+        self._searches = 0
         # Of a chunk in the log: a body and its number there, then the next such pair. Most are
         # never asked for, so the place itself is made for whoever asks.
         self._inline: dict[bytes, tuple[Any, ...]] = {}
@@ -154,26 +119,35 @@ class Index:
                 return
             # Where each answer takes a while, they are waited for together.
             ask = workers.fetching().map if len(unknown) > _FEW else map
-            for name, rows in zip(unknown, ask(self._rows_or_none, unknown), strict=True):
-                if rows is None:
+            for name, table in zip(unknown, ask(self._table_or_none, unknown), strict=True):
+                if table is None:
                     self._damaged.add(name)
                 elif name not in self._numbers:
-                    self._add_table(_Table(name, rows))
+                    self._loose.append(len(self._tables))
+                    self._numbers[name] = len(self._tables)
+                    self._tables.append(table)
 
-    def _rows_or_none(self, name: bytes) -> Rows | None:
+    def _table_or_none(self, name: bytes) -> Table | None:
         try:
-            return self._load_rows(name)
+            return self._load_table(name)
         except (Corrupt, NotFound):
             return None
 
-    def _add_table(self, table: _Table) -> None:
-        number = self._numbers[table.name] = len(self._tables)
-        self._tables.append(table)
-        level = _Level.of(table, number)
-        # Levels grow by a factor, so that there are few to search and little is merged twice.
-        while self._levels and len(self._levels[-1].prefixes) < 4 * len(level.prefixes):
-            level = self._levels.pop().merged(level)
-        self._levels.append(level)
+    def _sorted(self) -> list[_Level]:
+        """All tables, in few runs that are searched at once."""
+        for number in self._loose:
+            level = _Level.of(self._tables[number], number)
+            # Levels grow by a factor, so that there are few to search and little is merged twice.
+            while self._levels and len(self._levels[-1].prefixes) < 4 * len(level.prefixes):
+                level = self._levels.pop().merged(level)
+            self._levels.append(level)
+        self._loose = []
+        return self._levels
+
+    def _one_by_one(self) -> bool:
+        """Whether a chunk is found before numpy, which is not there, would be."""
+        self._searches += 1
+        return not loaded() and len(self._loose) <= _LOOSE and self._searches <= _SEARCHES
 
     def forget_damage(self) -> None:
         """Try again to load what could not be read."""
@@ -189,10 +163,12 @@ class Index:
         with self._lock:
             inline = self._in_log().get(chunk)
             found = _located(inline) if inline else []
-            if not self._levels:
+            if not self._tables:
                 return found
+            if self._one_by_one():
+                return [*found, *chain.from_iterable(table.find(chunk) for table in self._tables)]
             prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
-            for level in self._levels:
+            for level in self._sorted():
                 at = int(level.prefixes.searchsorted(prefix))
                 if at < len(level.prefixes) and level.prefixes[at] == prefix:
                     found += self._matches(level, at, chunk)
@@ -201,9 +177,11 @@ class Index:
     def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
         """`find` for many at once, with one search a level."""
         with self._lock:
+            if len(chunks) <= _FEW:
+                return [self.find(chunk) for chunk in chunks]
             inline = self._in_log()
             found = [_located(inline.get(chunk, ())) for chunk in chunks]
-            if self._levels:
+            if self._tables:
                 self._search(chunks, found)
             return found
 
@@ -211,7 +189,7 @@ class Index:
         """Add what is in packs."""
         ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
         wanted = ids[:, 0].astype(np.uint64)
-        for level in self._levels:
+        for level in self._sorted():
             at = level.prefixes.searchsorted(wanted)
             left = np.arange(len(chunks))
             # Rows of one prefix stand together: the same chunk in several packs, mostly.
@@ -229,7 +207,7 @@ class Index:
         for number in distinct(packs).tolist():
             table = self._tables[number]
             mine = np.flatnonzero(packs == number)
-            mine = mine[(table.columns()[rows[mine]] == ids[mine]).all(axis=1)]
+            mine = mine[(table.ids[rows[mine]] == ids[mine]).all(axis=1)]
             yield from zip(asked[mine].tolist(), table.locations(rows[mine]), strict=True)
 
     def places(self, chunks: list[bytes]) -> Places:
@@ -241,7 +219,7 @@ class Index:
         ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
         prefixes = ids[:, 0].astype(np.uint64)
         with self._lock:
-            for level in self._levels:
+            for level in self._sorted():
                 at = level.prefixes.searchsorted(prefixes)
                 at[at == len(level.prefixes)] = 0
                 alike = np.flatnonzero((level.prefixes[at] == prefixes) & (found.pack == -1))
@@ -250,12 +228,12 @@ class Index:
                     table = self._tables[number]
                     mine = alike[packs == number]
                     rows = level.rows[at[mine]]
-                    same = (table.columns()[rows] == ids[mine]).all(axis=1)
+                    same = (table.ids[rows] == ids[mine]).all(axis=1)
                     mine, rows = mine[same], rows[same]
                     found.pack[mine] = number
-                    found.offset[mine] = table.offset[rows]
-                    found.plain[mine] = table.plain[rows]
-                    found.codec[mine] = table.codec[rows]
+                    found.offset[mine] = table.column("offset")[rows]
+                    found.plain[mine] = table.column("plain")[rows]
+                    found.codec[mine] = table.column("codec")[rows]
         return found
 
     def volumes(self, chunks: list[bytes]) -> list[bytes | None]:
@@ -301,8 +279,7 @@ class Index:
         """Every chunk that a volume is known to hold."""
         with self._lock:
             if (number := self._numbers.get(volume)) is not None:
-                table = self._tables[number]
-                return [(table.id(row), table.location(row)) for row in range(len(table))]
+                return list(self._tables[number])
             return [
                 (chunk, place)
                 for chunk, places in self._in_log().items()

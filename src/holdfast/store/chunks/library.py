@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
@@ -13,10 +13,8 @@ from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, SEALED, Buffer, Location, chunk_id, decode, open_chunk
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import read_table
+from holdfast.store.chunks.table import Table
 from holdfast.store.cipher import PLAIN, Cipher
-
-if TYPE_CHECKING:
-    from holdfast.store.chunks.packs import Rows
 
 _CACHE = 64 * 1024 * 1024
 _GAP = 16 * 1024  # bytes; a read of its own takes about as long
@@ -57,7 +55,7 @@ class Library:
     def __init__(self, backend: Backend, cipher: Cipher = PLAIN) -> None:
         self.backend = backend
         self.cipher = cipher
-        self.index = Index(self._load_rows)
+        self.index = Index(self._load_table)
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, Buffer] = OrderedDict()
         self._cached = 0
@@ -184,7 +182,7 @@ class Library:
                     break
         raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
 
-    def _load_rows(self, name: bytes) -> Rows:
+    def _load_table(self, name: bytes) -> Table:
         size = self.backend.pack_size(name)
         if size is None:
             raise NotFound(f"there is no pack {name.hex()}")  # a segment of the log, or gone

@@ -7,21 +7,15 @@ import struct
 import threading
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
-from holdfast.store.arrays import np
 from holdfast.store.backends.contract import Backend, PackFile, Volumes
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
+from holdfast.store.chunks.table import ROW, Table
 from holdfast.store.cipher import PLAIN, Cipher
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Rows = NDArray[np.void]
 
 VERSION = 1
 PAGE = 4096
@@ -30,17 +24,7 @@ _FOOT = struct.Struct("<16sQQ16x16s")
 _PACK_MAGIC = b"HOLDFAST-PACK".ljust(16, b"\0")
 _TABLE_MAGIC = b"HOLDFAST-TABLE".ljust(16, b"\0")
 _SEALED_MAGIC = b"HOLDFAST-SEALED".ljust(16, b"\0")
-BLOCK = 64  # size of the head, the foot and a row
-
-_ROW = [
-    ("id", "V32"),
-    ("offset", "<u8"),
-    ("stored", "<u4"),
-    ("plain", "<u4"),
-    ("codec", "u1"),
-    ("zeros", "V7"),
-    ("check", "V8"),
-]
+BLOCK = 64  # size of the head and the foot
 
 
 def pack_head(name: bytes) -> bytes:
@@ -57,9 +41,9 @@ def check_head(data: bytes, name: bytes) -> None:
         raise Unsupported(f"a pack has format {version}, this version knows {VERSION}")
 
 
-def encode_table(rows: Rows, at: int, name: bytes, cipher: Cipher = PLAIN) -> bytes:
+def encode_table(rows: Table, at: int, cipher: Cipher = PLAIN) -> bytes:
     """Table and foot of a pack whose chunks end at `at`."""
-    table = bytes(cipher.seal(rows.tobytes(), b"table" + name))
+    table = bytes(cipher.seal(rows.rows, b"table" + rows.name))
     magic = _SEALED_MAGIC if cipher.seals else _TABLE_MAGIC
     foot = _FOOT.pack(magic, at, len(rows), bytes(16))[:-16]
     return table + foot + blake3(table + foot).digest()[:16]
@@ -67,11 +51,11 @@ def encode_table(rows: Rows, at: int, name: bytes, cipher: Cipher = PLAIN) -> by
 
 def table_size(rows: int, cipher: Cipher) -> int:
     """How many bytes the table of that many rows has."""
-    return rows * BLOCK + cipher.overhead
+    return rows * ROW + cipher.overhead
 
 
-def read_table(volumes: Volumes, name: bytes, size: int, cipher: Cipher = PLAIN) -> Rows:
-    """The rows of a pack, sorted by id; raises Corrupt, naming the pack."""
+def read_table(volumes: Volumes, name: bytes, size: int, cipher: Cipher = PLAIN) -> Table:
+    """The table of a pack; raises Corrupt, naming the pack."""
     where = f"{name.hex()}.pack"
     if size < 2 * BLOCK:
         raise Corrupt("the pack is too short", where=where)
@@ -86,28 +70,13 @@ def read_table(volumes: Volumes, name: bytes, size: int, cipher: Cipher = PLAIN)
     table = volumes.read(name, at, length)
     if blake3(table + foot[:48]).digest()[:16] != checksum:
         raise Corrupt("the pack's table does not match its checksum", where=where)
-    return np.frombuffer(cipher.open(table, b"table" + name), dtype=_ROW)
+    return Table(name, bytes(cipher.open(table, b"table" + name)))
 
 
 def stored_check(codec: int, stored: Buffer) -> bytes:
     """A checksum of a compressed form: bits of it may flip without changing what comes out.
     Bytes that are stored raw have their id for this."""
     return bytes(8) if codec == RAW else blake3(stored).digest()[:8]
-
-
-def row_places(name: bytes, rows: Rows) -> list[tuple[bytes, Location]]:
-    """The chunks of a pack's table, and where they are."""
-    columns = (rows[field].tolist() for field in ("offset", "stored", "plain", "codec"))
-    ids = (row.tobytes() for row in rows["id"])
-    return [(chunk, Location(name, *where)) for chunk, *where in zip(ids, *columns, strict=True)]
-
-
-def make_rows(entries: list[tuple[bytes, Location, bytes]]) -> Rows:
-    """A table of ids, places and checksums, sorted by id as raw bytes."""
-    rows = np.zeros(len(entries), dtype=_ROW)
-    for i, (chunk, place, check) in enumerate(sorted(entries)):
-        rows[i] = (chunk, place.offset, place.stored, place.plain, place.codec, bytes(7), check)
-    return rows
 
 
 class _OpenPack:
@@ -132,7 +101,7 @@ class _OpenPack:
         if self.failed:
             raise HoldfastError("a chunk could not be written", hint="begin the checkpoint anew")
         at = -(-self.end // BLOCK) * BLOCK
-        self.file.write_at(at, encode_table(make_rows(self.rows), at, self.name, self._cipher))
+        self.file.write_at(at, encode_table(Table.of(self.name, self.rows), at, self._cipher))
         self.file.publish()
 
 
