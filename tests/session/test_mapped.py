@@ -220,7 +220,24 @@ def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:
 
 
 def test_libraries_are_imported_ahead_as_far_as_they_are_known() -> None:
-    modules = ("math", "numpy.linalg", "of_somebody", "pandas")
+    told = _told("math", "numpy", "numpy.linalg", "of_somebody", "pandas")
+    assert told == ("math", "numpy", "numpy.linalg")
+
+
+def test_what_has_a_generators_state_is_imported_ahead() -> None:
+    kept = Environment(generators=("numpy", "of_somebody"))
+    assert _told("numpy", "math", environment=kept) == ("numpy", "math", "numpy.random")
+    assert _told("of_somebody", "numpy", environment=kept) == ()
+    with sync.Session("drawn", store="memory://") as session:
+        session.execute("import numpy as np; np.random.rand()", check=True)
+        session.checkpoint()
+        told: list[tuple[str, ...]] = []
+        checkpoints.read(session.store, session.list()[0], tell=told.append)
+    assert told == [("numpy", "numpy.random")]
+
+
+def _told(*modules: str, environment: Environment = Environment()) -> tuple[str, ...]:  # noqa: B008
+    """What a worker that is on its way is told to import."""
     imports = tuple(Import(module=each, names=(), statement=f"import {each}") for each in modules)
     told: list[tuple[str, ...]] = []
 
@@ -230,7 +247,8 @@ def test_libraries_are_imported_ahead_as_far_as_they_are_known() -> None:
     with open_store("memory://") as store:
         with store.draft("session/x", reason="test") as draft:
             draft.put("sources", plain(Sources(imports=imports)), split="structure")
-            draft.put("environment", plain(Environment()), split="structure")
+            draft.put("environment", plain(environment), split="structure")
             made = draft.commit()
         checkpoints.read(store, made, tell=told.append)
-    assert told == [("math", "numpy.linalg")]
+    (modules,) = told
+    return modules

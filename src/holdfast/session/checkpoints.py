@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # Parts that people and `diff` look into; the rest is records.
 _STRUCTURES: dict[str, type[msgspec.Struct]] = {
-    "sources": layout.Sources,
     "environment": layout.Environment,
+    "sources": layout.Sources,
     "report": layout.ReportPart,
 }
 # Libraries whose import does nothing but take its time.
@@ -260,14 +260,17 @@ def read(
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
     names = {part.name for part in manifest.parts}
+    generators: tuple[str, ...] = ()
     for name in [name for name in _STRUCTURES if name in names]:
         value = store.value(reference, name, trust=trust)
         try:
             found = msgspec.convert(value, type=_STRUCTURES[name])
         except msgspec.ValidationError as error:
             raise Corrupt(f"{name} is not a session's: {error}") from None
-        if isinstance(found, layout.Sources):
-            tell(_first_needed(found))
+        if isinstance(found, layout.Environment):
+            generators = found.generators
+        elif isinstance(found, layout.Sources):
+            tell(_first_needed(found, generators))
         parts[name] = layout.encode(found)
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
@@ -277,8 +280,9 @@ def read(
     return Stored(parts, memory)
 
 
-def _first_needed(sources: layout.Sources) -> tuple[str, ...]:
+def _first_needed(sources: layout.Sources, generators: tuple[str, ...]) -> tuple[str, ...]:
     """The libraries that a restore imports first, up to one that is not well known: its code might
     do anything, and comes when all that was before it is there."""
     modules = (entry.module for entry in sources.imports)
-    return tuple(takewhile(lambda module: module.partition(".")[0] in _LIBRARIES, modules))
+    first = tuple(takewhile(lambda module: module.partition(".")[0] in _LIBRARIES, modules))
+    return (*first, *(f"{library}.random" for library in generators if library in first))

@@ -8,6 +8,11 @@ from typing import Any
 # `Any` below: each library has a form of its own for its state.
 
 
+def loaded() -> tuple[str, ...]:
+    """Libraries whose generator is there, and a part of which is loaded only for its sake."""
+    return ("numpy",) if "numpy.random" in sys.modules else ()
+
+
 def states(imports: dict[str, str]) -> dict[str, Any]:
     """By library, the state of its global generator, for libraries that are loaded.
 
