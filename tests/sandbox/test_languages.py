@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_environment_folder_and_terminal() -> None:
         "/w",
         (3, 80),
     )
+
+
+def test_text_is_utf_8_and_a_language_that_is_given_is_not_outdone() -> None:
+    plain = replace(ROOT, packages=("/p",))
+
+    def told(root: Root, **env: str) -> dict[str, str]:
+        found = plan(ExecuteRequest(argv=("a",), env=env), root, Limits(), "x").start.env
+        return {name: value for name, value in found.items() if name.startswith(("LC_", "LANG"))}
+
+    assert told(plain) == {"LC_CTYPE": "C.UTF-8"}
+    assert told(plain, LC_CTYPE="C") == {"LC_CTYPE": "C"}
+    assert told(plain, LANG="de_DE") == {"LANG": "de_DE"}
+    assert told(ROOT) == {"LANG": "C.UTF-8"}
 
 
 @pytest.mark.parametrize(

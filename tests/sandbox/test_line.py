@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
-from holdfast.sandbox.line import AgentLine, Gone, Start
+from holdfast.sandbox.line import UNPAID, AgentLine, Gone, Start
 
 
 class Impostor:
@@ -99,6 +99,24 @@ async def test_lies_about_processes_end_the_line() -> None:
             one.say(**{"id": identity, **lie})
             assert "not to be trusted" in await asyncio.wait_for(one.line.gone, 5), lie
             assert (await process.wait()).reason
+
+
+async def test_a_word_is_not_paid_for_by_itself() -> None:
+    async with impostor() as one:
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        identity = (await one.order())["id"]
+        one.say(type="started", id=identity)
+        process = await starting
+        said = 0
+        while said < UNPAID:
+            assert process.balance == (said, 0)
+            one.say(b"x" * (UNPAID // 4), type="output", id=identity, stream="stdout")
+            said += UNPAID // 4
+            while process.replay.end < said:
+                await asyncio.wait_for(process.changed(), 5)
+        assert await one.order() == {"type": "credit", "id": identity, "bytes": UNPAID}
+        assert process.balance == (0, 0)
+        assert not one.heard
 
 
 async def test_an_answer_of_another_epoch_is_refused() -> None:

@@ -45,7 +45,7 @@ class Body:
         root = self.build.root
         # One in which nothing begins says so to whoever uses it.
         with contextlib.suppress(HoldfastError, TimeoutError):
-            env = {"PATH": root.path, "LANG": "C.UTF-8"}
+            env = {"PATH": root.path, "LC_CTYPE": "C.UTF-8"}
             first = await self.line.start(Start(argv=[*root.python, "-c", "pass"], env=env))
             async with asyncio.timeout(_WARM_SECONDS):
                 await first.wait()

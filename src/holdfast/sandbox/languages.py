@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.model.errors import BadInput, Unsupported
@@ -55,7 +56,7 @@ def plan(
         "PATH": root.path,
         "HOME": HOME,
         "USER": "user",
-        "LANG": "C.UTF-8",
+        **tongue(root, request.env),
         "PYTHONUNBUFFERED": "1",
         **({"TERM": "xterm-256color"} if request.pty else {}),
         **({"PYTHONPATH": ":".join(root.packages)} if request.session else {}),
@@ -73,6 +74,15 @@ def plan(
         offline=offline,
     )
     return Plan(start, script)
+
+
+def tongue(root: Root, given: Mapping[str, str]) -> dict[str, str]:
+    """How programs learn that text is UTF-8. The rest of this locale is what they have without any,
+    so by `LC_CTYPE` alone it is the same and one file to load instead of thirteen: in gVisor a
+    third of what an echo takes. In somebody else's root the locale may be missing, and a shell
+    complains of this variable then, and not of `LANG`; nor must it outdo a `LANG` that is given."""
+    plain = root.packages and "LANG" not in given
+    return {"LC_CTYPE" if plain else "LANG": "C.UTF-8"}
 
 
 def proxied(proxy: str) -> dict[str, str]:

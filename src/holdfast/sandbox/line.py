@@ -15,6 +15,8 @@ from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_fr
 from holdfast.sandbox.replay import Replay
 
 WINDOW = 256 << 10
+# Output that may go unpaid: paying for every word would wake the agent for every word.
+UNPAID = WINDOW // 4
 ANSWER_SECONDS = 30.0
 
 
@@ -128,7 +130,7 @@ class Process:
 
     def consumed(self) -> None:
         """What was received has been passed on: the process may write more."""
-        if self._owed and self.exit is None:
+        if self._owed >= UNPAID and self.exit is None:
             owed, self._owed = self._owed, 0
             self._line.send({"type": "credit", "id": self.identity, "bytes": owed})
 
@@ -289,13 +291,22 @@ class AgentLine:
     def _put(self, frame: bytes) -> None:
         if self.gone.done():
             return  # everybody who waits for an answer has been told
-        if not self._out:
-            self._loop.add_writer(self._write, self._writable)
+        waiting = bool(self._out)
         self._out += frame
+        if not waiting:
+            self._flush()
+            if self._out and not self.gone.done():
+                self._loop.add_writer(self._write, self._writable)
 
     # -- pipes
 
     def _writable(self) -> None:
+        self._flush()
+        if not self._out:
+            self._loop.remove_writer(self._write)
+
+    def _flush(self) -> None:
+        """As much as the pipe takes now."""
         try:
             count = os.write(self._write, self._out[:65536])
             del self._out[:count]
@@ -303,9 +314,6 @@ class AgentLine:
             return
         except OSError:
             self.close("the sandbox has ended")
-            return
-        if not self._out:
-            self._loop.remove_writer(self._write)
 
     def _readable(self) -> None:
         try:
