@@ -93,10 +93,16 @@ async def finished(process: asyncio.subprocess.Process, seconds: float) -> int |
         async with asyncio.timeout(seconds):
             return await process.wait()
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+        kill(process)
         await process.wait()
         return None
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """End what leads a session of its own, with all of it. Its own `kill` asks first whether it
+    lives, and so collects it before asyncio does, which is then left without an exit code."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def command(

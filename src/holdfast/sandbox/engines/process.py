@@ -7,7 +7,6 @@ begins anew.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import platform
@@ -125,8 +124,7 @@ class ProcessBox:
         self._groups.kill()
         if self.process is not None and self.process.returncode is None:
             await asyncio.to_thread(self._launcher.end, self.process.pid)
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                self.process.kill()
+            launch.kill(self.process)
             await self.process.wait()
 
     async def clear(self) -> None:
