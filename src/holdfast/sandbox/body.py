@@ -165,7 +165,7 @@ class Workshop:
             raise
         finally:
             self.prepare()
-        body = Body(build, box, AgentLine(box.pipes, box.places), exact)
+        body = Body(build, box, AgentLine(box.pipes, box.places, box.ceilings), exact)
         try:
             if image is None or not exact:
                 await body.line.ready()

@@ -88,6 +88,10 @@ class Box(Protocol):
         """Paths of the sandbox that its agent finds elsewhere; none where it has a root."""
         ...
 
+    def ceilings(self, limits: Mapping[str, int]) -> Mapping[str, int]:
+        """Limits of a process, as the kernel below holds them for this sandbox alone."""
+        ...
+
     async def freeze(self, image: Path) -> None:
         """Stand still, with memory in `image` and files in the volume, until `thaw` or `end`.
         The agent is quiescent before. Raises CaptureFailed; then it goes on as it was."""

@@ -30,6 +30,10 @@ class Launcher(Protocol):
         """Where the agent finds what a sandbox calls otherwise; with walls, nothing."""
         ...
 
+    def own_users(self, build: Build) -> bool:
+        """Whether the kernel tells the sandbox's users from the host's of the same number."""
+        ...
+
     def end(self, pid: int) -> None:
         """End what the process that was launched would leave behind. Blocking."""
         ...

@@ -174,9 +174,15 @@ class Process:
 class AgentLine:
     """Sends orders to an agent and hears what it says."""
 
-    def __init__(self, pipes: tuple[int, int], places: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        pipes: tuple[int, int],
+        places: Mapping[str, str] | None = None,
+        ceilings: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda limits: limits,
+    ) -> None:
         self._read, self._write = pipes
         self._places = places or {}
+        self._ceilings = ceilings
         self._decoder = AgentDecoder()
         self._out = bytearray()
         self._held: list[bytes] = []  # for an agent that stands still: it would not hear them
@@ -209,7 +215,7 @@ class AgentLine:
             "env": dict(what.env),
             "cwd": what.cwd,
             "stdin": what.stdin,
-            "limits": dict(what.limits),
+            "limits": dict(self._ceilings(what.limits)),
             "window": WINDOW,
         }
         if what.call is not None:

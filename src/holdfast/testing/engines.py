@@ -40,6 +40,10 @@ for pid in made:
     os.kill(pid, 9)
 """
 
+UNTIL_FULL = (
+    FORKS.partition("for pid in made")[0].replace("))", "), flush=True)") + "signal.pause()"
+)
+
 # Two that talk without a network, then two that need its loopback.
 LOOPBACK = """
 import socket
@@ -240,11 +244,19 @@ except PermissionError:
         assert (eaten.exit.code, eaten.stdout) == (1, "")
         assert (await bash(body, "echo alive")).stdout == "alive\n"
 
+    async def test_processes_of_neighbours_do_not_count(self, make: Make) -> None:
+        """Programs of all sandboxes may be one user's to the kernel below."""
+        first = await make(limits=replace(SMALL, processes=24))
+        second = await make(limits=replace(SMALL, processes=24))
+        hog = await begin(first, "python", "-c", UNTIL_FULL)
+        while not hog.replay.after(0):
+            await asyncio.wait_for(hog.changed(), 60)
+        assert int((await run(second, "python", "-c", FORKS)).stdout) >= 16
+
     async def test_a_full_sandbox_goes_on(self, make: Make) -> None:
         """Where no process is left to be had, who asks for one is told, and later gets one."""
         body = await make(limits=replace(SMALL, processes=24))
-        full = FORKS.partition("for pid in made")[0].replace("))", "), flush=True)")
-        hog = await begin(body, "python", "-c", full + "signal.pause()")
+        hog = await begin(body, "python", "-c", UNTIL_FULL)
         while not hog.replay.after(0):
             await asyncio.wait_for(hog.changed(), 60)
         told = []

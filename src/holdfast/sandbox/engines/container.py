@@ -91,6 +91,10 @@ class ContainerBox:
         text = json.dumps(self.config())
         (self.folder / "config.json").write_text(text, encoding="utf-8")
 
+    def ceilings(self, limits: Mapping[str, int]) -> Mapping[str, int]:
+        """As they are: a container has a kernel, or users, of its own."""
+        return limits
+
     async def clear(self) -> None:
         await self.delete()
         await asyncio.to_thread(self._remove)

@@ -81,6 +81,9 @@ class Namespaces(Walls):
     def words(self, build: Build) -> list[str]:
         return _unshare(build, [], _AS_ROOT, [str(build.volume.merged)])
 
+    def own_users(self, build: Build) -> bool:
+        return False
+
     def environ(self, build: Build) -> Mapping[str, str]:
         names = _POWERS if build.network else (*_POWERS, "net_admin")  # of a network of its own
         powers = ",".join(["-all", *(f"+{name}" for name in names)])
@@ -110,6 +113,9 @@ class UserNamespaces(Namespaces):
         root.mkdir(exist_ok=True)
         places = [str(root), str(build.root.lower), str(build.volume.upper)]
         return _unshare(build, self._USER, _AS_USER, places)
+
+    def own_users(self, build: Build) -> bool:
+        return True
 
     def environ(self, build: Build) -> Mapping[str, str]:
         return {"PATH": _PATH, **_loopback(build), **_home(build)}

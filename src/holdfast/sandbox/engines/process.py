@@ -17,10 +17,10 @@ from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
-from holdfast.sandbox.agent import OWN_PROCESSES
+from holdfast.sandbox.agent import OWN_PROCESSES, USER
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
-from holdfast.sandbox.engines.plain import Plain
+from holdfast.sandbox.engines.plain import Plain, tasks_of
 from holdfast.sandbox.limits import Groups
 
 log = logging.getLogger("holdfast.sandbox")
@@ -38,6 +38,9 @@ class Bubblewrap(launch.Walls):
 
     def environ(self, build: Build) -> Mapping[str, str]:
         return {"PATH": os.defpath}
+
+    def own_users(self, build: Build) -> bool:
+        return not build.volume.privileged
 
 
 def _launcher(environ: Mapping[str, str]) -> launch.Launcher:
@@ -113,6 +116,17 @@ class ProcessBox:
     @property
     def pipes(self) -> tuple[int, int]:
         return self.launched.ours
+
+    def ceilings(self, limits: Mapping[str, int]) -> Mapping[str, int]:
+        """As they are where the sandbox has users of its own. Else the kernel counts the processes
+        of everybody's programs together: the group counts instead, or others are counted in."""
+        most = limits.get("NPROC")
+        if most is None or self._launcher.own_users(self._build):
+            return limits
+        rest = {name: limit for name, limit in limits.items() if name != "NPROC"}
+        if "pids" not in self._groups.missing:
+            return rest
+        return {**rest, "NPROC": most + tasks_of(os.geteuid() or USER)}
 
     async def freeze(self, image: Path) -> None:
         """Only files are kept, and those are where they are."""
