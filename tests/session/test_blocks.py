@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,8 +92,8 @@ def test_the_same_values_are_the_same_block() -> None:
     data = block.data()
     assert data is not None
     assert objects(*pickle.loads(data), texts.shape, "C").tolist() == texts.tolist()
-    blocks.captured(3, [Sent(block.identity, "s1", len(data))], 0)
-    assert block.sent == {3: "s1"}
+    blocks.captured(3, [Sent(block.identity, block.label, len(data))], 0)
+    assert block.sent == {3}
     kept, texts[70] = texts[70], "another"
     assert blocks.of(texts) is not block
     texts[70] = kept
@@ -103,6 +104,64 @@ def test_the_same_values_are_the_same_block() -> None:
     for _ in range(3):
         blocks.survey([])
     assert blocks.of(texts) is not other  # nothing is held for ever
+
+
+def test_what_a_copy_met_is_not_taken_for_what_lies_at_its_address_here() -> None:
+    """A copy and the session that went on find the same free places for what they make."""
+    long = "a longer text, so that they are worth a record of their own"
+    texts = np.array([f"{long} {i}" for i in range(9000)], dtype=object)
+    others = texts[::-1].copy()
+    in_the_copy = Blocks().of(texts)
+    told = Sent(in_the_copy.identity, in_the_copy.label, 1)
+    del in_the_copy
+    blocks = Blocks()
+    here = blocks.of(others)
+    blocks.captured(3, [told], 0)
+    assert not here.sent
+
+
+# Each capture says where it is made, and takes so long that the next one is made in a copy.
+SLOW = """
+import os, threading, time
+class Slow:
+    log = ''
+    def __reduce__(self):
+        time.sleep(0.1)
+        with open(Slow.log, 'a') as file:
+            print(os.getpid() == worker, file=file)
+        return Slow, ()
+def wait(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+slow, worker = Slow(), os.getpid()
+texts = [np.array([f'{i} is the number of this text' for i in range(20_000)], dtype=object)]
+twins = {'each': [np.array([f'{i} is a number' for i in range(20_000)], dtype=object) for _ in 'ab']}
+"""
+
+
+def test_a_block_is_called_the_same_wherever_it_is_met_first(store: Store, tmp_path: Path) -> None:
+    """Arrays inside of others are met by the capture, which may happen in a copy."""
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    with sync.Session("slow", store=store) as session:
+        session.execute(f"import numpy as np\n{SLOW}\nSlow.log = {str(log)!r}", check=True)
+        made = [session.checkpoint().checkpoint for _ in range(3)]
+        session.execute(f"threading.Thread(target=wait, args=({str(gate)!r},)).start()", check=True)
+        made += [session.checkpoint().checkpoint for _ in range(2)]  # a copy has no threads
+        gate.touch()
+        session.execute("while threading.active_count() > 1: time.sleep(0.01)", check=True)
+        made += [session.checkpoint().checkpoint for _ in range(2)]
+        session.execute("texts[0] = texts[0][::-1].copy()", check=True)
+        session.restore(session.checkpoint())
+        first = session.execute("texts[0][0], *twins['each'][1][[0, -1]]", check=True).value
+    assert first == ("19999 is the number of this text", "0 is a number", "19999 is a number")
+    places = [each for each, _ in itertools.groupby(log.read_text().split())]
+    assert places == ["True", "False", "True", "False"]  # in place, in copies, and so again
+    held = [
+        {part.name: part.root for part in store.show(each).parts if part.name != "environment"}
+        for each in made
+    ]
+    assert all(each == held[0] for each in held)
+    assert sum(name.startswith("namespace/shared.") for name in held[0]) == 2  # of equal ones, one
 
 
 def test_an_address_that_was_used_again_is_no_reason_to_keep_a_text(session: sync.Session) -> None:

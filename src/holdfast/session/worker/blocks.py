@@ -2,18 +2,21 @@
 
 A block is told by the addresses of its values. The worker holds the values of each block that it
 knows, so an address stays the same value's, and an array with the very same addresses has the same
-values. Where one address differs, all are looked at again.
+values. Where one address differs, all are looked at again. A block's label is a hash of its record:
+a copy of the worker may meet it first, or alone, and calls it the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import io
+import os
 import pickle
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from holdfast.session import layout
+from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.secrets import suspect
 
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
@@ -24,7 +27,7 @@ _FEW = 64  # addresses that tell most blocks apart
 
 
 class Sent(NamedTuple):
-    """A block in a capture: which one, its label there, and the size of its record."""
+    """A block in a capture: which one, its label, and the size of its record."""
 
     identity: int
     label: str
@@ -38,15 +41,13 @@ class Block:
         self._held = array.ravel(order="K").copy()
         self._addresses = _addresses(self._held)
         self._fits: bool | None = None  # None: nobody has looked
+        # What a copy of the process makes is not mistaken for what came to lie at its address here.
+        self.identity = int.from_bytes(os.urandom(8), "big")
         self.used = True  # since the last survey
         self.last = False  # whether it was before that
+        self.label = ""  # known when its record was made, here or in a copy
         self.size = 0  # of its record
-        self.sent: dict[int, str] = {}  # in which captures, by which label
-
-    @property
-    def identity(self) -> int:
-        """As long as it is held, nothing else has this id."""
-        return id(self._held)
+        self.sent: set[int] = set()  # in which captures
 
     def has(self, addresses: Any) -> bool:
         """Whether these are the values' addresses."""
@@ -81,8 +82,10 @@ class Block:
         data = file.getvalue()
         if self._fits is None:
             self._fits = len(data) >= layout.SMALL and not suspect(data)
-        self.size = len(data)
-        return data if self._fits else None
+        if not self._fits:
+            return None
+        self.label, self.size = Labels.content(memoryview(data)), len(data)
+        return data
 
 
 # What was looked at in a capture: the array at an address, held so that nothing else comes to lie
@@ -128,11 +131,12 @@ class Blocks:
         """A capture has these; captures before `base` will not be asked for."""
         known = {block.identity: block for each in self._known.values() for block in each}
         for block in known.values():
-            block.sent = {r: label for r, label in block.sent.items() if r >= base}
+            block.sent = {each for each in block.sent if each >= base}
         for identity, label, size in sent:
             if identity in known:
-                known[identity].size = size
-                known[identity].sent[request] = label
+                block = known[identity]
+                block.label, block.size = label, size
+                block.sent.add(request)
 
     def forget(self) -> None:
         """The namespace is another one."""

@@ -56,13 +56,15 @@ class Labels:
 
     @staticmethod
     def content(view: memoryview) -> str:
-        """The label of memory by what is in it."""
+        """The label of what lies elsewhere each time: by the bytes in it."""
         from xxhash import xxh3_128_hexdigest
 
         return _CONTENT + xxh3_128_hexdigest(view)
 
     def adopt_object(self, identity: int, label: str) -> None:
         """An object that a restore has brought back keeps its label."""
+        if label.startswith(_CONTENT):
+            return  # it is that of the bytes, not of the object that was read from them
         self._objects[identity] = label
         self._seen(label)
 

@@ -69,16 +69,15 @@ class Surroundings:
         if where not in self.looked:
             self.looked[where] = array, self.blocks.of(array)
         _, found = self.looked[where]
-        label = self.kept.shared(found.identity)
-        if label not in self.values:
-            if found.sent.get(self.tracker.base) != label:
+        if found.label not in self.values:
+            if self.tracker.base not in found.sent:
                 data = found.data()
                 if data is None:
                     return None
-                self.encoded[label] = data
-            self.values[label] = found
-            self.places[label] = 0, found.size
-        return label
+                self.encoded[found.label] = data
+            self.values[found.label] = found
+            self.places[found.label] = 0, found.size
+        return found.label
 
     def image(self, label: str) -> Image:
         """What the host needs of a buffer."""
