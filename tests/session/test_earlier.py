@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.session import layout
 from holdfast.session.worker.blocks import Blocks
-from holdfast.session.worker.capture import Capture, Captured
+from holdfast.session.worker.capture import Capture
+from holdfast.session.worker.captured import Captured
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions

@@ -8,15 +8,16 @@ from __future__ import annotations
 import builtins
 import gc
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.session import layout
-from holdfast.session.layout import DEFINITION, NAME, PATCH, SEGMENT, STATE, Definition, Record
-from holdfast.session.worker import budget, inventory, randomness, segments, tiers, units
+from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
+from holdfast.session.worker import budget, inventory, randomness, tiers, units
 from holdfast.session.worker.account import accounts
 from holdfast.session.worker.blocks import Blocks, Sent
+from holdfast.session.worker.captured import Captured
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
@@ -24,62 +25,21 @@ from holdfast.session.worker.earlier import Earlier
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.items import Items
-from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Tracker
-from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.plain import containers
 from holdfast.session.worker.pool import Pool
-from holdfast.session.worker.proof import Living, failures
-from holdfast.session.worker.reasons import reason_of, secret_texts
+from holdfast.session.worker.reasons import secret_texts
 from holdfast.session.worker.runner import type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
 from holdfast.session.worker.surroundings import Surroundings
+from holdfast.session.worker.taking import Taking
 from holdfast.session.worker.units import Taken, Unit, own_part
 
 _LOST = "its source is kept, but could not be executed"
-
-
-class Captured(NamedTuple):
-    """A capture, ready to be handed to the host."""
-
-    parts: dict[str, bytes]
-    memory: dict[str, Image]
-    serialization_method: str
-    blocks: list[Sent]
-    kept: dict[str, int]  # parts that the host has, and in which capture
-
-    @property
-    def size(self) -> int:
-        """Bytes of all that it holds."""
-        whole = sum(image.view.nbytes for image in self.memory.values())
-        kept = sum(each.size for each in self.blocks if own_part(each.label) in self.kept)
-        return sum(map(len, self.parts.values())) + whole + kept
-
-    @property
-    def needed(self) -> int:
-        """Bytes of memory that the host does not have yet."""
-        return sum(image.needed for image in self.memory.values())
-
-    @property
-    def weight(self) -> int:
-        """Bytes that are to be handed over."""
-        return sum(map(len, self.parts.values())) + self.needed
-
-    def places(self) -> list[tuple[int, int, str]]:
-        """Its memory: address, size, and what the tracker calls it."""
-        return [
-            (
-                image.address,
-                image.view.nbytes,
-                known_as(name.removeprefix(layout.BUFFERS), image.skew),
-            )
-            for name, image in self.memory.items()
-        ]
 
 
 class Capture:
@@ -142,10 +102,6 @@ class Capture:
             snapshots=self._found.snapshots,
         )
         self._kept = Kept(cells)
-        self._large: dict[int, str] = {}  # large containers by id, and their labels
-        self._containers: dict[str, object] = {}  # the same, by label
-        self._holding: set[str] = set()  # members that have one inside, or globals
-        self._failed: dict[str, str] = {}  # labels of those that cannot be kept, and why
         self._records: list[Record] = []
         self._items = Items()
         self._tiers: set[str] = set()
@@ -203,11 +159,11 @@ class Capture:
         for name, reason in (self._unseen | self._left).items():
             self._items.put(STATE + name, "skipped", "", reason)
         self._imports()
-        simple, others = self._told_apart(self._units())
-        others += self._segments(others)
-        taken = self._checked(simple, others)
-        taken = self._whole(self._proven(taken + self._touched(taken)))
-        pool = Pool(self._around, self._named | self._large, self._attempt)
+        hidden, lower = self._found.hidden, self._lower
+        taking = Taking(self._around, self._named, hidden, self._earlier, lower)
+        taken = taking.taken(self._units())
+        taken = taking.kept(taken + self._touched(taken))
+        pool = Pool(self._around, self._named | taking.large, taking.attempt)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)
 
@@ -236,75 +192,6 @@ class Capture:
         found += [Unit(STATE, library, state) for library, state in self._beside.items()]
         return found
 
-    def _segments(self, found: list[Unit]) -> list[Unit]:
-        """The pieces of large dicts and lists, as units of their own."""
-        made: list[Unit] = []
-        for unit in found:
-            found_in = segments.look(unit.value, self._namespace)
-            if found_in.names or found_in.large:
-                self._holding.add(unit.member)
-            for container in found_in.large:
-                if id(container) in self._large:
-                    continue
-                label = self._large[id(container)] = self._around.kept.shared(id(container))
-                self._containers[label] = container
-                kind = type(container).__name__
-                made += [Unit(SEGMENT, label, piece, kind) for piece in segments.cut(container)]
-        return made
-
-    def _told_apart(self, found: list[Unit]) -> tuple[list[Taken], list[Unit]]:
-        """Plain data, pickled at once, and everything else."""
-        simple: list[Taken] = []
-        others: list[Unit] = []
-        for unit in found:
-            # A default has no name of its own; the pickler that looks for secrets knows it.
-            named = unit.kind == DEFINITION and self._found.hidden
-            inside = None if named else containers(unit.value)
-            if inside is not None:
-                simple.append(units.plain(unit, inside))
-            elif (array := self._array(unit)) is not None:
-                simple.append(array)
-            else:
-                others.append(unit)
-        return simple, others
-
-    def _array(self, unit: Unit) -> Taken | None:
-        """A large array that owns its memory: its layout says what its pickle is."""
-        try:
-            form = arrays.form(unit.value) if self._around.limit is None else None
-        except Interrupted:
-            raise
-        except BaseException:  # noqa: BLE001  # a class may say that it is numpy's array
-            return None
-        if form is None:
-            return None
-        size = unit.value.nbytes  # type: ignore[attr-defined]  # an array, as just seen
-        label = self._around.buffer(arrays.location(unit.value), size, unit.value)
-        data = self._earlier.arrays.get((label, *form))
-        if data is None:
-            attempt = self._attempt((unit.value,), None, None)
-            if isinstance(attempt, str) or attempt.suspect or [*attempt.found.used] != [label]:
-                return None
-            data = attempt.data
-            self._earlier.pickled((label, *form), data)
-        return units.array(unit, data, label)
-
-    def _checked(self, simple: list[Taken], others: list[Unit]) -> list[Taken]:
-        """Each unit by itself; those that cannot be pickled go to a lower tier."""
-        taken: list[Taken] = []
-        limit = self._around.limit
-        # One look at all of them is quicker than one at each.
-        searching = suspect(b"".join([each.data for each in simple]))
-        for each in simple:
-            large = limit is not None and len(each.data) > limit
-            if large or (searching and suspect(each.data)):
-                others.append(each.unit)
-            else:
-                taken.append(each)
-        for unit in others:
-            self._take(unit, taken)
-        return taken
-
     def _touched(self, taken: list[Taken]) -> list[Taken]:
         """What was settled, but shares a list or a dict with something that was not."""
         shared = {i for each in taken for i in self._owners.keys() & each.ids}
@@ -319,96 +206,6 @@ class Capture:
             for name, value in found.items()
         ]
 
-    def _take(self, unit: Unit, taken: list[Taken]) -> None:
-        hidden = (
-            dict(self._found.hidden) if unit.kind == DEFINITION and self._found.hidden else None
-        )
-        table = self._named | self._large if unit.member in self._holding else None
-        attempt = self._attempt((unit.value,), table, hidden)
-        if not isinstance(attempt, str) and attempt.suspect:
-            hidden = {}
-            attempt = self._attempt((unit.value,), table, hidden)
-        if isinstance(attempt, str):
-            self._lower(unit, attempt)
-        elif any(h.identity == id(unit.value) and not h.revives for h in attempt.found.holes):
-            self._lower(unit, attempt.found.holes[-1].reason)
-        else:
-            taken.append(units.taken(unit, attempt, hidden))
-
-    def _attempt(
-        self,
-        values: tuple[object, ...],
-        table: Mapping[int, str] | None,
-        hidden: dict[int, str] | None,
-        flat: bool = False,
-    ) -> Attempt | str:
-        """Pickle values into one record; a text says why that cannot be."""
-        try:
-            return pickle_record(values, self._around, table, hidden, flat)
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
-            return reason_of(error, self._around.known)
-
-    def _proven(self, taken: list[Taken]) -> list[Taken]:
-        """Those that can be read back; the others go to a lower tier, with the reason."""
-        reasons = self._unproven(taken)
-        if not reasons:
-            return taken
-        flat = {index: self._laid_flat(taken[index]) for index in reasons}
-        again = {index: each for index, each in flat.items() if each is not None}
-        still = self._unproven(list(again.values()))
-        kept = {index: each for at, (index, each) in enumerate(again.items()) if at not in still}
-        for index, reason in reasons.items():
-            if index not in kept:
-                self._lower(taken[index].unit, f"it cannot be read back: {reason}")
-        every = [kept.get(index, each) for index, each in enumerate(taken)]
-        return [each for index, each in enumerate(every) if index not in reasons or index in kept]
-
-    def _unproven(self, taken: list[Taken]) -> dict[int, str]:
-        """Which of them cannot be read back, and why."""
-        unsure = [index for index, each in enumerate(taken) if each.found.unsure]
-        if not unsure:
-            return {}
-        living = Living(self._around, self._containers)
-        proofs = [(taken[index].data, taken[index].found) for index in unsure]
-        records = [(data, tuple(found.buffers), found.flat) for data, found in proofs]
-        found = failures(records, living, self._around.known)
-        return {unsure[index]: reason for index, reason in found.items()}
-
-    def _laid_flat(self, taken: Taken) -> Taken | None:
-        """The same laid flat: then a set that holds its own owner is filled when all is there."""
-        if taken.attempt is None or taken.found.flat:
-            return None
-        unit, table = taken.unit, self._named | self._large
-        named = table if unit.member in self._holding else None
-        attempt = self._attempt((unit.value,), named, taken.hidden, True)
-        return None if isinstance(attempt, str) else units.taken(unit, attempt, taken.hidden)
-
-    def _whole(self, taken: list[Taken]) -> list[Taken]:
-        """Without what needs a container of which a segment could not be kept."""
-        limit = self._around.limit
-        sizes: dict[str, int] = {}
-        for each in taken:
-            if each.unit.kind == SEGMENT:
-                sizes[each.unit.name] = sizes.get(each.unit.name, 0) + len(each.data)
-        for label, size in sizes.items():
-            if limit is not None and size > limit:
-                self._failed[label] = f"larger than the limit of {limit} bytes for one item"
-        if not self._failed:
-            return taken
-        kept: list[Taken] = []
-        for each in taken:
-            reasons = [self._failed[label] for label in each.found.used if label in self._failed]
-            if each.unit.kind == SEGMENT:
-                if each.unit.name not in self._failed:
-                    kept.append(each)
-            elif reasons:
-                self._lower(each.unit, reasons[0])
-            else:
-                kept.append(each)
-        return kept
-
     def _report(self, taken: list[Taken], apart: dict[str, str]) -> None:
         self._tiers.add("cloudpickle")
         places = {place for each in taken for place in each.found.places}
@@ -422,9 +219,6 @@ class Capture:
                 self._items.put(unit.member, outcome, "cloudpickle", "; ".join(reasons), size)
 
     def _lower(self, unit: Unit, reason: str) -> None:
-        if unit.kind == SEGMENT:
-            self._failed[unit.name] = reason
-            return
         if unit.kind == DEFINITION:
             self._found.notes.setdefault(unit.name, []).append(f"only its source is kept: {reason}")
             return

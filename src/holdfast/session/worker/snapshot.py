@@ -41,7 +41,8 @@ from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
 
 if TYPE_CHECKING:  # with cloudpickle: 10 ms
-    from holdfast.session.worker.capture import Capture, Captured
+    from holdfast.session.worker.capture import Capture
+    from holdfast.session.worker.captured import Captured
 
 LONG = 0.05  # seconds: a shorter capture is not worth a copy
 LARGE = 128 << 20  # bytes of objects: the first capture of such a process is made in a copy
