@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -34,12 +34,18 @@ BUFFERS = "buffers/"  # memory by label
 GLOBALS, BUILTINS = "globals", "builtins"
 
 
+if TYPE_CHECKING:
+    Data = bytes | memoryview
+else:
+    Data = bytes  # for msgspec: a header has none
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The values of one or more members."""
 
     members: tuple[str, ...]
     tier: Tier
-    data: bytes = b""  # beside the header on disk, so that no limit of msgpack applies
+    data: Data = b""  # beside the header on disk, so that no limit of msgpack applies
     portable: bool = True
     type_name: str = ""
     reason: str = ""
@@ -153,13 +159,14 @@ def is_record(part: str) -> bool:
 
 
 def decode_records(part: bytes | memoryview) -> Iterator[Record]:
-    """The records of a part. Raises Corrupt."""
+    """The records of a part; what is large in it is not copied. Raises Corrupt."""
     view = memoryview(part)
     position = 0
     while position < len(view):
         header, position = _take(view, position, 4)
         data, position = _take(view, position, 8)
-        yield msgspec.structs.replace(decode(bytes(header), Record), data=bytes(data))
+        found = data if len(data) > SMALL else bytes(data)
+        yield msgspec.structs.replace(decode(bytes(header), Record), data=found)
 
 
 def _take(view: memoryview, position: int, width: int) -> tuple[memoryview, int]:

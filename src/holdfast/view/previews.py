@@ -65,11 +65,12 @@ class Previews:
         return Preview(type_name=self._type(node), text=text, array=array)
 
     def _node(self, record: layout.Record, member: str) -> Node:
+        data = bytes(record.data)
         if record.tier == "json":
-            return _nodes(json.loads(record.data))
+            return _nodes(json.loads(data))
         if record.tier == "msgpack":
-            return _nodes(decode_plain(record.data))
-        values = inert.read(record.data)
+            return _nodes(decode_plain(data))
+        values = inert.read(data)
         if not isinstance(values, tuple | list) or len(values) < len(record.members):
             raise Corrupt("a record holds other values than it says")
         if member.startswith(layout.SEGMENT):

@@ -231,7 +231,7 @@ class Capture:
             raise
         except BaseException:  # noqa: BLE001  # a subclass of `str` or `dict` is user code as well
             record = tiers.placeholder(unit.member, unit.value, reason)
-        if suspect(record.data):
+        if suspect(bytes(record.data)):
             # The lower tiers cannot leave out one entry of many.
             record = Record(
                 members=(unit.member,),

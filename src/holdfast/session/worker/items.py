@@ -68,7 +68,7 @@ class Items:
         elif problems:
             self.put(name, "placeholder", tier, "; ".join(problems), size)
         elif tier == "source":
-            self.put(name, "rebuilt", tier, f"import {record.data.decode()}")
+            self.put(name, "rebuilt", tier, f"import {str(record.data, 'utf-8')}")
         elif tier != "cloudpickle":
             self.put(name, "rebuilt", tier, record.reason, size)
         elif python:

@@ -134,6 +134,7 @@ class Restore:
             if name in self.namespace:
                 self.namespace[name] = self.namespace.pop(name)
         self._definitions.patches.apply(self._patches)
+        _grow_old()
         rest = [each for each in circumstances.NAMES if each not in circumstances.FIRST]
         self._set_circumstances(rest)
         self._labels.clear()
@@ -286,7 +287,7 @@ class Restore:
 
     def _values(self, record: Record) -> tuple[tuple[object, ...], list[str]]:
         if record.tier == "source":
-            return (importlib.import_module(record.data.decode()),), []
+            return (importlib.import_module(str(record.data, "utf-8")),), []
         if record.tier != "cloudpickle":
             return tiers.read(record), []
         if not record.portable and not self._same_python:
@@ -392,6 +393,13 @@ class Restore:
 
     def _bind(self, name: str, value: object) -> None:
         self.namespace[name] = self._final[name] = value
+
+
+def _grow_old() -> None:
+    """What was brought back is not new: left so, the collector would look at all of it first."""
+    if gc.get_freeze_count() == 0:  # else the session keeps its own things there
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _filled(cell: layout.Cell, secrets: Mapping[str, str]) -> layout.Cell:

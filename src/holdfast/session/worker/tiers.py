@@ -66,12 +66,11 @@ def read(record: Record) -> tuple[object, ...]:
     """The values of a record of a lower tier. Raises Corrupt or ValueError."""
     match record.tier:
         case "msgpack":
-            values = decode_plain(record.data)
+            values = decode_plain(bytes(record.data))
             assert isinstance(values, tuple)
             return values
         case "json":
-            return tuple(json.loads(record.data))
+            return tuple(json.loads(bytes(record.data)))
         case _:
-            return tuple(
-                Placeholder(record.type_name, record.reason, record.data) for _ in record.members
-            )
+            data = bytes(record.data)
+            return tuple(Placeholder(record.type_name, record.reason, data) for _ in record.members)

@@ -23,6 +23,7 @@ from holdfast.session.worker.placeholder import Placeholder
 # By these, and by nothing else, bytecode gets into a process through a pickle.
 _BYTECODE = {("types", "CodeType"), ("marshal", "loads"), ("builtins", "code")}
 _KINDS = "holdfast.session.worker.kinds"
+_LINE = 256  # bytes; names are shorter, and only they end with a line
 # Builders that open something outside of the session, and what they would have made.
 _OUTSIDE = {
     (f"{_KINDS}.files", "reopen"): "file",
@@ -46,13 +47,50 @@ class Session(Protocol):
     def made_of(self, array: Any, label: str) -> None: ...
 
 
+class View:
+    """A file of memory that is there already, read a frame at a time: `BytesIO` would copy all of
+    it before anything is read, into new memory, which takes longer than the rest."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        end = len(self._data) if size < 0 else self._at + size
+        found = bytes(self._data[self._at : end])
+        self._at += len(found)
+        return found
+
+    def readinto(self, into: memoryview, /) -> int:
+        """Large bytes, straight to where they belong."""
+        found = self._data[self._at : self._at + len(into)]
+        into[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def readline(self) -> bytes:
+        line = bytearray()
+        while piece := self.read(_LINE):
+            head, end, _ = piece.partition(b"\n")
+            line += head + end
+            if end:
+                self._at += len(head) + 1 - len(piece)
+                break
+        return bytes(line)
+
+
 class RecordUnpickler(pickle.Unpickler):
     """Loads one record and notes what was missing."""
 
     def __init__(
-        self, data: bytes, session: Session, bytecode: bool, buffers: Iterable[str] = ()
+        self,
+        data: bytes | memoryview,
+        session: Session,
+        bytecode: bool,
+        buffers: Iterable[str] = (),
     ) -> None:
-        super().__init__(io.BytesIO(data), buffers=map(session.memory, buffers))
+        file = io.BytesIO(data) if isinstance(data, bytes) else View(data)
+        super().__init__(file, buffers=map(session.memory, buffers))
         self._session = session
         self._bytecode = bytecode
         self.missing: list[str] = []
