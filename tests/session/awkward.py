@@ -174,6 +174,16 @@ KINDS = (
          "§ = [§o.m, §C.s, §C.I.n, __import__('weakref').WeakMethod(§o.m)]",
          "§[0] == §o.m and §f is §C.m is §all['m'] and §[1] is §C.s and §[2] is §C.I.n and"
          " §[3]()() == [§C]", names=("§", "§f", "§all")),
+    kind("properties that also have a name", "class §A:\n    @property\n    def p(self): return 1\n"
+         "    @staticmethod\n    def s(): return 2\n    @functools.cached_property\n    def c(self): return 3\n"
+         "    class I:\n        @property\n        def q(self): return 4\n§A.p.fget.seen = [5]\n"
+         "§own = property(lambda self: self.n)\ndef §get(self): return 6\n"
+         "class §B:\n    n, own, of = 7, §own, property(§get)\n§p, §of, §f = §A.p, §B.of, §A.p.fget\n"
+         "§ = [§A.p, vars(§A)['s'], vars(§A)['c'], §A.I.q]",
+         "§p is §A.p is §[0] and §f is §p.fget and §f.seen == [5] and §[1] is vars(§A)['s'] and"
+         " §[2] is vars(§A)['c'] and §[3] is §A.I.q and §B.own is §own and §B.of is §of and §of.fget is §get and"
+         " [§A().p, §A.s(), §A().c, §A.I().q, §B().own, §B().of] == [1, 2, 3, 4, 7, 6]",
+         names=("§", "§p", "§of", "§own", "§f")),
     kind("decorators of methods with a state", "def §count(f):\n    n, log = 0, []\n    @functools.wraps(f)\n"
          "    def inner(*a):\n        nonlocal n\n        n += 1\n        log.append(n)\n"
          "        return log\n    return inner\nclass §C:\n    @§count\n    def m(self): pass\n"

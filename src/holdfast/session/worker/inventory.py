@@ -70,13 +70,14 @@ def take(
         else:
             found.values.append(name)
     found.imports = _imports(modules, definitions.imports)
+    named = {id(names[name]) for name in found.values if type(names[name]) is property}
     for event in definitions.living():
         made = event.object()
         if id(made) in found.labels:
             continue
         if issubclass(type(made), type):
             assert isinstance(made, type)
-            _add_class(found, event, made, bound.pop(id(made), []))
+            _add_class(found, event, made, bound.pop(id(made), []), named)
         elif type(made) is FunctionType and id(made) in bound:
             place = codes.locate(made.__code__)
             if place is not None:
@@ -136,7 +137,9 @@ def _add_lost(found: Inventory, lost: dict[str, Definition], there: Mapping[str,
             found.values.remove(name)
 
 
-def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> None:
+def _add_class(
+    found: Inventory, event: Event, made: type, names: list[str], named: set[int]
+) -> None:
     site = event.site
     found.labels[id(made)] = event.label
     found.objects[event.label] = made
@@ -148,7 +151,7 @@ def _add_class(found: Inventory, event: Event, made: type, names: list[str]) -> 
         )
     )  # fmt: skip
     try:
-        state = class_state(made, event)
+        state = class_state(made, event, named)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001  # its attributes are user code

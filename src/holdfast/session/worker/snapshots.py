@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ def functions_of(attributes: dict[str, Any]) -> dict[str, FunctionType]:
             found[name] = value.__func__
         elif kind is property:
             found |= {f"{name}.{each}": getattr(value, each) for each in ("fget", "fset", "fdel")}
+        elif kind is functools.cached_property:
+            found[f"{name}.func"] = value.func
     return {name: value for name, value in found.items() if type(value) is FunctionType}
 
 
@@ -104,7 +106,8 @@ def home(
     definitions: Iterable[object],
     snapshots: Mapping[int, Mapping[str, Snapshot]],
 ) -> tuple[type, str] | None:
-    """The class whose source makes a function, if it still has it, and its name there."""
+    """The class whose source makes a function, if it still has it, and its name there (as
+    `functions_of` has it)."""
     first, _, path = function.__qualname__.partition(".")
     inner, _, name = path.rpartition(".")
     if not name or "<locals>" in path:
@@ -117,7 +120,21 @@ def home(
         now = attributes_of(cls).get(name)
         if snapshot is None or now is not snapshot.attributes.get(name):
             continue
-        if functions_of({name: now}).get(name) is function:
-            assert isinstance(cls, type)
-            return cls, name
+        for each, found in functions_of({name: now}).items():
+            if found is function:
+                assert isinstance(cls, type)
+                return cls, each
+    return None
+
+
+def wrapper(
+    value: object, find: Callable[[FunctionType], tuple[type, str] | None]
+) -> tuple[type, str] | None:
+    """The same of a property, or a static or class method; `find` does it for functions."""
+    for function in functions_of({"": value}).values():
+        found = find(function)
+        if found is not None:
+            cls, name = found[0], found[1].partition(".")[0]
+            if attributes_of(cls).get(name) is value:
+                return cls, name
     return None

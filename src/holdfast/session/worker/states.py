@@ -7,7 +7,7 @@ import abc
 import enum
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from types import FunctionType
 
 from holdfast.session.worker.definitions import Event
@@ -21,7 +21,9 @@ from holdfast.session.worker.snapshots import (
     attributes_of,
     dispatched,
     functions_of,
+    home,
     inner_classes,
+    wrapper,
 )
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
@@ -30,19 +32,28 @@ _ABSENT = object()
 _CACHE = type(functools.lru_cache(len))
 
 
-def class_state(cls: type, event: Event) -> dict[str, object]:
-    """What to change after the class has been executed again, and in the classes inside it."""
-    state = _changes(cls, event.snapshots[""])
+def class_state(cls: type, event: Event, named: Container[int] = frozenset()) -> dict[str, object]:
+    """What to change after the class has been executed again, and in the classes inside it.
+
+    `named` are ids of properties that have names of their own: they stay the same, whether the
+    class's source makes them or only uses them.
+    """
+
+    def used(value: object) -> bool:
+        snapshots = {id(cls): event.snapshots}
+        return id(value) in named and not wrapper(value, lambda f: home(f, [cls], snapshots))
+
+    state = _changes(cls, event.snapshots[""], used)
     inner = {
         path: changes
         for path, each in inner_classes(cls).items()
-        if path in event.snapshots and (changes := _changes(each, event.snapshots[path]))
+        if path in event.snapshots and (changes := _changes(each, event.snapshots[path], used))
     }
     return {**state, "inner": inner} if inner else state
 
 
-def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
-    """Attributes to set and to delete."""
+def _changes(cls: type, snapshot: Snapshot, used: Callable[[object], bool]) -> dict[str, object]:
+    """Attributes to set and to delete. `used` says what has to come from elsewhere."""
     now, before = attributes_of(cls), snapshot.attributes
     if issubclass(type(cls), enum.EnumMeta):
         kept: dict[str, object] = {"members": member_state(cls), "set": _added(now, before)}
@@ -53,7 +64,8 @@ def _changes(cls: type, snapshot: Snapshot) -> dict[str, object]:
         if name in _OWN:
             continue
         same = value is before.get(name, _ABSENT) and not _registers(name, value, snapshot)
-        if not same or (id(value) not in inner and _may_have_changed(name, value)):
+        may_differ = used(value) or _may_have_changed(name, value)
+        if not same or (id(value) not in inner and may_differ):
             changed[name] = value
     changed |= _renamed(cls, now, snapshot)
     deleted = [name for name in before if name not in now and name not in _OWN]

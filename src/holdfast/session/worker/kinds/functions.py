@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from types import CellType, CodeType, FunctionType
 
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.kinds import modules
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 from holdfast.session.worker.placeholder import Placeholder
-from holdfast.session.worker.snapshots import attributes_of, functions_of
+from holdfast.session.worker.snapshots import attributes_of, functions_of, wrapper
 
 
 class Scope:
@@ -37,6 +38,14 @@ def method(cls: type, name: str) -> FunctionType | Placeholder:
     if "_holdfast_named" in own:  # what stands for a class that is missing, or is being made
         return Placeholder("function", f"{cls.__name__} is not there")
     return functions_of(own)[name]
+
+
+def wrapped(cls: type, name: str) -> object:
+    """The property, static or class method that a class has by that name."""
+    own = attributes_of(cls)
+    if "_holdfast_named" in own:
+        return Placeholder("property", f"{cls.__name__} is not there")
+    return own[name]
 
 
 def function_state(function: FunctionType) -> dict[str, object]:
@@ -88,6 +97,15 @@ def _function(recorder: Recorder, obj: FunctionType) -> Reduction:
     return rebuild.function, arguments, state or None, None, None, rebuild.set_function
 
 
+def _wrapped(recorder: Recorder, obj: object) -> Reduction:
+    """One that the source of a class makes is that of the class."""
+    found = wrapper(obj, recorder.method)
+    if found is None:
+        return recorder.plain(obj)
+    recorder.local(obj)
+    return wrapped, found
+
+
 def _code(recorder: Recorder, obj: CodeType) -> Reduction:
     place = recorder.place(obj)
     if place is None:
@@ -103,4 +121,12 @@ def _cell(recorder: Recorder, obj: CellType) -> Reduction:
     return rebuild.cell, (), contents, None, None, rebuild.set_cell
 
 
-EXACT: dict[type, Reduce] = {FunctionType: _function, CodeType: _code, CellType: _cell}
+EXACT: dict[type, Reduce] = {
+    FunctionType: _function,
+    CodeType: _code,
+    CellType: _cell,
+    property: _wrapped,
+    functools.cached_property: _wrapped,
+    staticmethod: _wrapped,
+    classmethod: _wrapped,
+}
