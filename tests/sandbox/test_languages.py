@@ -19,6 +19,7 @@ ROOT = Root(
     lower=Path("/"),
     mounts=(),
     agent=("agent",),
+    environ={},
     path="/bin",
     python=("/py",),
     digest="d",

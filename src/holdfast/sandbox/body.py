@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import volume
+from holdfast.sandbox.chores import REST_SECONDS
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
 from holdfast.sandbox.line import AgentLine, Start
 from holdfast.sandbox.roots import Root
@@ -21,8 +22,6 @@ from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")
 _WARM_SECONDS = 30.0
-# Whoever was given a sandbox is about to use it: preparing for the next then takes its processor.
-REST_SECONDS = 0.5
 Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 

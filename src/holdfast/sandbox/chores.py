@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger("holdfast.sandbox")
+# Whoever was given a sandbox, or gave one back, is about to do more: what is not for them waits.
+REST_SECONDS = 0.5
 
 
 class Chores:
@@ -16,14 +19,29 @@ class Chores:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
 
     def begin(self, work: Awaitable[None]) -> None:
-        task = asyncio.create_task(_done(work), name="holdfast chore")
+        self._add(_done(work))
+
+    def begin_later(self, work: Awaitable[None]) -> None:
+        """After a rest: clearing away takes the disk and the processor of those who work."""
+        self._add(self._rested(work))
+
+    def _add(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="holdfast chore")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _rested(self, work: Awaitable[None]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                await self._stopping.wait()
+        await _done(work)
+
     async def finish(self, seconds: float) -> None:
         """Let what is under way come to its end, as far as the time goes."""
+        self._stopping.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:

@@ -201,7 +201,7 @@ class Exits:
                 execution.timer.cancel()
         await sandbox.body.end()
         await sandbox.unplug()
-        self._chores.begin(sandbox.body.clear())
+        self._chores.begin_later(sandbox.body.clear())
 
 
 async def say(client: Client | None, fact: Fact, error: HoldfastError | None = None) -> None:

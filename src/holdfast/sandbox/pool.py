@@ -7,7 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from holdfast.model.errors import HoldfastError
-from holdfast.sandbox.body import REST_SECONDS, Body
+from holdfast.sandbox.body import Body
+from holdfast.sandbox.chores import REST_SECONDS
 
 log = logging.getLogger("holdfast.sandbox")
 

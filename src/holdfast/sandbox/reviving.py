@@ -50,13 +50,14 @@ class Reviver:
                 fill = partial(keeping.unpack_files, recent.files)
                 return await self._thawed(identity, token, kept, fill, recent.image)
             finally:
-                await asyncio.to_thread(recent.discard)
+                # A file of gigabytes takes a while to delete, and somebody waits.
+                self._chores.begin_later(asyncio.to_thread(recent.discard))
         image = self._images / secrets.token_hex(8)
         try:
             fill = partial(keeping.fetch, self._store, kept, image)
             return await self._thawed(identity, token, kept, fill, image)
         finally:
-            await asyncio.to_thread(discard_image, image)
+            self._chores.begin_later(asyncio.to_thread(discard_image, image))
 
     async def copy(self, identity: str, token: str, kept: Kept, frozen: Frozen) -> LiveSandbox:
         """The same out of a moment that stays: a fork runs from the local image."""

@@ -11,18 +11,21 @@ import os
 import py_compile
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import holdfast
 from holdfast.model.errors import BadInput, Unsupported
 from holdfast.sandbox import agent
-from holdfast.sandbox.agent import USER
+from holdfast.sandbox.agent import USER, begin
 
 LAYOUT = 2  # of the default root: memory of a sandbox goes with what is mounted where
 TOOLS = "/.holdfast"  # where a root has what the agent needs
-_AGENT = f"import sys; sys.path.insert(0, {TOOLS + '/agent'!r}); "
-_AGENT += "from holdfast.sandbox.agent.begin import main; main()"
+# How its interpreter is told to begin: nothing of a site, no folder of whoever starts it.
+_AGENT = ("-sSP", "-c", Path(str(begin.__file__)).read_text(encoding="utf-8"), f"{TOOLS}/agent")
+# Neither a locale nor a time zone is looked for; with no locale its text is UTF-8.
+_PLAIN = {"LC_ALL": "C", "TZ": "UTC0"}
 _ALIASES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("dev", "proc", "sys", "run", "tmp", "root", "opt", "var", "home", "mnt")
 _ETC = {
@@ -54,6 +57,7 @@ class Root:
     lower: Path
     mounts: tuple[Mount, ...]
     agent: tuple[str, ...]
+    environ: Mapping[str, str]  # the agent's own, of which programs have nothing
     path: str  # PATH inside
     python: tuple[str, ...]  # how `python` code is run
     digest: str
@@ -93,7 +97,9 @@ def default(folder: Path) -> Root:
         name="default",
         lower=lower,
         mounts=tuple(mounts),
-        agent=(python, "-I", "-S", "-c", _AGENT),
+        agent=(python, *_AGENT),
+        # Said, so that it is not searched for.
+        environ={**_PLAIN, "PYTHONHOME": f"{prefix}:{os.path.realpath(sys.base_exec_prefix)}"},
         path=path,
         python=(python,),
         digest=f"host-{LAYOUT}:{sys.version.split()[0]}",
@@ -117,9 +123,7 @@ def foreign(name: str, lower: Path, folder: Path, digest: str) -> Root:
         "--library-path",
         libraries,
         f"{TOOLS}/python/bin/python{version}",
-        "-S",
-        "-c",
-        _AGENT,
+        *_AGENT,
     )
     mounts = (
         Mount(str(tools), TOOLS),
@@ -131,6 +135,7 @@ def foreign(name: str, lower: Path, folder: Path, digest: str) -> Root:
         lower=lower,
         mounts=mounts,
         agent=start,
+        environ={**_PLAIN, "PYTHONHOME": f"{TOOLS}/python"},
         path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         python=("python3",),
         digest=digest,

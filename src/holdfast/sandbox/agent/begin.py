@@ -1,12 +1,15 @@
 """The agent's beginning: it says that it is there before it loads what programs need.
 
 That is half of what an agent loads, and whoever waits for a new sandbox need not wait for it:
-orders that come meanwhile are in the pipe. Nothing runs inside until they are read.
+orders that come meanwhile are in the pipe. Nothing runs inside until they are read. For the same
+reason the interpreter is given this text, and not a module to look for: in gVisor a file that is
+looked for costs more than what is in it.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +44,8 @@ def bring_up(device: str) -> None:
         handle.close()
 
 
-def main() -> NoReturn:
+def main(folder: str) -> NoReturn:
+    """`folder` is where the rest of the agent lies."""
     furnish()
     # The channel moves off the descriptors that programs think of as theirs.
     source, sink = os.dup(0), os.dup(1)
@@ -50,6 +54,11 @@ def main() -> NoReturn:
     os.dup2(2, 1)
     os.close(nothing)
     os.write(sink, len(READY).to_bytes(4, "big") + READY)
+    sys.path.insert(0, folder)
     from holdfast.sandbox.agent.loop import look_after
 
     look_after(source, sink)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -23,7 +23,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
         }
         for mount in build.root.mounts
     ]
-    home = [] if build.root.name == "default" else ["PYTHONHOME=/.holdfast/python"]
+    environ = {"PATH": "/usr/bin:/bin", "SHARED_MEMORY": "/dev/shm", **build.root.environ}
     sets = ("bounding", "effective", "permitted")
     return {
         "ociVersion": "1.0.2",
@@ -31,7 +31,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(build.root.agent),
-            "env": ["PATH=/usr/bin:/bin", "SHARED_MEMORY=/dev/shm", *home],
+            "env": [f"{name}={value}" for name, value in environ.items()],
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": dict.fromkeys(sets, _CAPABILITIES),

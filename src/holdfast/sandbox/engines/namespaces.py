@@ -87,7 +87,7 @@ class Namespaces(Walls):
     def environ(self, build: Build) -> Mapping[str, str]:
         names = _POWERS if build.network else (*_POWERS, "net_admin")  # of a network of its own
         powers = ",".join(["-all", *(f"+{name}" for name in names)])
-        return {"PATH": _PATH, "POWERS": powers, **_loopback(build), **_home(build)}
+        return {"PATH": _PATH, "POWERS": powers, **_loopback(build), **build.root.environ}
 
 
 class UserNamespaces(Namespaces):
@@ -118,7 +118,7 @@ class UserNamespaces(Namespaces):
         return True
 
     def environ(self, build: Build) -> Mapping[str, str]:
-        return {"PATH": _PATH, **_loopback(build), **_home(build)}
+        return {"PATH": _PATH, **_loopback(build), **build.root.environ}
 
 
 def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[str]) -> list[str]:
@@ -131,10 +131,6 @@ def _unshare(build: Build, more: Sequence[str], script: str, places: Sequence[st
 def _loopback(build: Build) -> Mapping[str, str]:
     """A new network has a loopback that is down. The agent brings it up: `ip` is not everywhere."""
     return {} if build.network else {"LOOPBACK": "lo"}
-
-
-def _home(build: Build) -> Mapping[str, str]:
-    return {"PYTHONHOME": "/.holdfast/python"} if build.root.name != "default" else {}
 
 
 def _mounts(build: Build) -> list[tuple[str, str]]:

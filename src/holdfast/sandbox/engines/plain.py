@@ -40,7 +40,7 @@ class Plain:
         return [word.replace(TOOLS, places[TOOLS]) for word in build.root.agent]
 
     def environ(self, build: Build) -> Mapping[str, str]:
-        return {"PATH": os.defpath}
+        return {"PATH": os.defpath, **build.root.environ}
 
     def places(self, build: Build) -> Mapping[str, str]:
         # The longest first: one mount may lie below another.

@@ -155,9 +155,9 @@ def arguments(build: Build) -> list[str]:
     """What bubblewrap is told: namespaces, mounts, an empty environment."""
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--as-pid-1", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
-    words += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "SHARED_MEMORY", "/dev/shm"]
-    if build.root.name != "default":
-        words += ["--setenv", "PYTHONHOME", "/.holdfast/python"]
+    environ = {"PATH": "/usr/bin:/bin", "SHARED_MEMORY": "/dev/shm", **build.root.environ}
+    for name, value in environ.items():
+        words += ["--setenv", name, value]
     if not build.network:
         words.append("--unshare-net")
     upper = build.volume.upper
