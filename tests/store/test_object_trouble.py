@@ -134,3 +134,18 @@ def test_without_a_cache_everything_is_read(
         assert store.verify(deep=True).ok
     del store, draft, mapping
     assert not list((tmp_path / "temporary").glob("holdfast-cache-*"))
+
+
+def test_several_packs_are_on_their_way_at_once(
+    on_s3: str, proxy: LossyProxy, noise: Noise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = noise(100_000_000)
+    with open_store(on_s3) as store, store.draft("state/x") as draft:
+        draft.put("part", data, "segment")
+        saved = draft.commit()
+    assert proxy.at_once >= 2
+    proxy.at_once = 0
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "another machine"))
+    with open_store(on_s3, keyring=store._ledger.keyring) as other:
+        assert other.read(saved, "part") == data
+    assert proxy.at_once >= 2

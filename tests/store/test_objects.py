@@ -89,7 +89,9 @@ def test_what_this_machine_wrote_is_restored_without_a_download(machines: Machin
     large, small = noise(40 * MB), b"small"
     with machine.open() as store:
         first, second = save(store, large), save(store, small, "state/y")
-        assert max(v.size for v in store._ledger.backend.volumes() if v.is_pack) < 64 * MB
+        sizes = sorted(v.size for v in store._ledger.backend.volumes() if v.is_pack)
+        assert sizes[-1] < 64 * MB
+        assert sizes[1] > 16 * MB  # the last one has what was left
     with machine.open() as again:
         before = traffic(again).received
         assert again.read(first, "part") == large
@@ -98,6 +100,19 @@ def test_what_this_machine_wrote_is_restored_without_a_download(machines: Machin
             assert mapping.view == large
             assert mapping.mapped_bytes > 39 * MB
         assert traffic(again).received - before < 20_000
+
+
+def test_of_a_large_part_only_what_is_asked_for_is_sent(machines: Machines, noise) -> None:
+    here, there = next(machines), next(machines)
+    data = noise(40 * MB)
+    with here.open() as store:
+        saved = save(store, data)
+    with there.open() as other:
+        before = traffic(other).received
+        with other.open(saved, "part") as file:
+            file.seek(20 * MB)
+            assert file.read(4096) == data[20 * MB :][:4096]
+        assert traffic(other).received - before < 2 * MB
 
 
 def test_another_machine_reads_maps_and_goes_on(machines: Machines, noise) -> None:
@@ -494,9 +509,16 @@ def test_a_store_with_100_000_checkpoints_opens_within_a_second(
         assert newest[0].sequence == opened.count() == 100_001
         assert traffic(opened).requests < 20
         del opened
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "another machine"))
-    with open_store(on_s3, keyring=keyring) as cold:  # which has nothing of it yet
-        assert cold.count() == 100_001
+    colds: list[float] = []
+    while len(colds) < 3 or (len(colds) < 8 and min(colds) >= 0.9):
+        # A machine that has nothing of it yet.
+        monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / f"machine {len(colds)}"))
+        began, waited = time.monotonic(), queued()
+        with open_store(on_s3, keyring=keyring) as cold:
+            assert cold.count() == 100_001
+        colds.append(time.monotonic() - began - (queued() - waited))
         assert traffic(cold).requests < 20
-    print(f"opened in {min(walls):.2f} s")
+        del cold
+    print(f"opened in {min(walls):.2f} s, and where nothing of it was yet in {min(colds):.2f} s")
     assert min(walls) < 1.0
+    assert min(colds) < 1.0

@@ -14,7 +14,8 @@ _CHUNK = 64 * 1024
 class LossyProxy:
     """Hands bytes on in both directions. The reply to each of the next `lose` requests that begin
     with `marked` is lost: the server has done what was asked, and the client does not know. The
-    next `fail` requests get `failure` for an answer, and never reach the server."""
+    next `fail` requests get `failure` for an answer, and never reach the server. `at_once` is how
+    many requests have waited for the first word of an answer at the same time, at most."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -26,6 +27,8 @@ class LossyProxy:
         self.fail = 0
         self.failed = 0
         self.failure = "500 Internal Server Error"
+        self.at_once = 0
+        self._asking: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -67,12 +70,16 @@ class LossyProxy:
                     client.sendall(f"{answer}\r\n\r\n".encode())
                     break
                 with self._lock:
+                    self._asking.add(client)
+                    self.at_once = max(self.at_once, len(self._asking))
                     if self.lose and self.marked and data.startswith(self.marked):
                         self.lose -= 1
                         doomed.set()
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
             back.join()
+        with self._lock:
+            self._asking.discard(client)
 
     def _fails(self) -> bool:
         with self._lock:
@@ -87,6 +94,8 @@ class LossyProxy:
     ) -> None:
         with suppress(OSError):
             while data := server.recv(_CHUNK):
+                with self._lock:
+                    self._asking.discard(client)
                 if doomed.is_set():
                     with self._lock:
                         self.lost += 1
