@@ -65,7 +65,7 @@ setup-soak: setup-test ## and what the long ones need: Docker, Podman, an Azure 
 soak: setup-soak ## the long counts and sweeps that `make test` leaves out; says how far it is
 	$(BIN)/python -m pytest -v -n $(WORKERS) --dist loadfile -m soak --timeout 3600 --durations 20 $(PYTEST_ARGS)
 
-bench: ## the benchmarks, with the peers side by side
+bench: ## the benchmarks, with the peers side by side; LOAD=1 holds many sandboxes, too (24 minutes)
 	@scripts/setup-python bench
 	@scripts/setup-python kishu
 	@scripts/setup-engines --tests
@@ -74,6 +74,7 @@ bench: ## the benchmarks, with the peers side by side
 	$(BIN)/python benchmarks/session.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
 	$(BIN)/python benchmarks/sandbox.py $(ARGS)
+	$(if $(LOAD),$(BIN)/python benchmarks/load.py $(ARGS))
 	$(BIN)/python benchmarks/gather.py $(ARGS)
 
 lock: ## write the lock files anew; UPGRADE=1 takes newer versions

@@ -20,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import measure
+from benchmarks.sandbox import VERSIONS
 from holdfast import HoldfastError, NotFound, Sandbox
 
 COUNT = "n=$(($(cat /root/n 2>/dev/null || echo 0) + 1)); echo $n > /root/n; echo $n"
@@ -222,7 +223,7 @@ async def _kill(server: Server, record: Record, sandboxes: int, kills: int) -> N
 
 
 def figures(title: str, record: Record) -> list[str]:
-    lines = [f"## {title}", "", "| | times | p50 ms | p90 ms | p99 ms | most ms |"]
+    lines = [f"## {title}", "", f"| {title} | times | p50 ms | p90 ms | p99 ms | most ms |"]
     lines.append("|---|---|---|---|---|---|")
     for kind in record.seen:
         times = sorted(record.times(kind))
@@ -277,6 +278,18 @@ checkpointed after every {every} counts, for {minutes:g} minutes; then the serve
 """
 
 
+def introduction(tried: Iterable[str], pace: float, minutes: float, kills: int) -> str:
+    versions = (name for engine in tried for name in VERSIONS.get(engine, ()))
+    return INTRODUCTION.format(
+        pace=pace,
+        every=CHECKPOINT_EVERY,
+        minutes=minutes,
+        kills=kills,
+        machine=measure.machine(*versions),
+        load=os.getloadavg()[0],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for engine, count in (("process", 100), ("gvisor", 30), ("runc", 0)):
@@ -300,15 +313,8 @@ def main() -> None:
             print(title, file=sys.stderr)
             pace = min(given.pace, 1.0)
             records[title] = asyncio.run(held(engine, some, 0, pace=pace, kills=given.kills))
-    lines = INTRODUCTION.format(
-        pace=given.pace,
-        every=CHECKPOINT_EVERY,
-        minutes=given.minutes,
-        kills=given.kills,
-        machine=measure.machine(),
-        load=os.getloadavg()[0],
-    ).splitlines()
-    lines.append("")
+    used = [engine for engine, count in counts.items() if count]
+    lines = [introduction(used, given.pace, given.minutes, given.kills)]
     for title, record in records.items():
         lines += figures(title, record)
     page = "\n".join(lines)

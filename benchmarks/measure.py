@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.runtime import engines
+from holdfast.runtime.probes.engines import version_of
+
 _BEGIN, _END = "<!-- figures: written by the benchmark -->\n", "<!-- end of figures -->\n"
 
 
@@ -74,10 +77,20 @@ def publish(page: Path, figures: str, heading: str = "") -> None:
     page.write_text(f"{before}{_BEGIN}\n{figures}\n\n{_END}{after}")
 
 
-def machine() -> str:
+def machine(*used: str) -> str:
+    """The machine, with the versions of the engines that were used."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}"
+    versions = "".join(f", {name} {_version(name)}" for name in used)
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}{versions}"
+
+
+def _version(name: str) -> str:
+    found = engines.find(name)
+    version = found and version_of(found, engines.environment())[0]
+    if not version:
+        raise SystemExit(f"there is no {name} that says its version: make setup, as root")
+    return version
 
 
 def _children() -> float:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
@@ -35,6 +35,7 @@ from holdfast.runtime.trial import clear, write_bundle
 
 T = TypeVar("T")
 PROGRAMS = {"gvisor": "runsc", "runc": "runc"}
+VERSIONS = {"gvisor": ("runsc",), "runc": ("runc", "criu")}  # what each runs
 FLAGS = {
     "gvisor": ("--platform=systrap", "--network=none", "--ignore-cgroups", "--overlay2=none"),
     "runc": (),
@@ -289,6 +290,11 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     await moved.kill()
 
 
+def introduction(tried: Iterable[str], rounds: int, size: int) -> str:
+    machine = measure.machine(*(name for engine in tried for name in VERSIONS[engine]))
+    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=os.getloadavg()[0])
+
+
 def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
     lines = [
         "",
@@ -364,14 +370,7 @@ def main() -> None:
     results = {}
     for engine in given.engine or PROGRAMS:
         results[engine] = measured(engine, given.rounds, given.size)
-    lines = [
-        INTRODUCTION.format(
-            rounds=given.rounds,
-            size=given.size,
-            machine=measure.machine(),
-            load=os.getloadavg()[0],
-        )
-    ]
+    lines = [introduction(results, given.rounds, given.size)]
     for engine, (raw, holdfast) in results.items():
         lines += table(engine, raw, holdfast) + limits(engine, raw, holdfast)
         lines += verdicts(engine, raw, holdfast)

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import gather
+import pytest
+
+from benchmarks import container, gather, load, sandbox
+from holdfast.runtime import engines
 
 
 def test_goals_are_counted_and_nothing_missed_is_hidden(tmp_path: Path) -> None:
@@ -32,11 +35,47 @@ def test_goals_are_counted_and_nothing_missed_is_hidden(tmp_path: Path) -> None:
     assert all(f"| {title} | not measured here | |\n" in text for title in missing)
 
 
+WRITTEN = {  # what each says of the machine, with the engines it runs, and figures of nobody
+    "sandbox": (lambda: sandbox.introduction(["gvisor", "runc"], 1, 1), ("runsc", "runc", "criu")),
+    "container": (
+        lambda: container.report(
+            [container.Call("state", 1, 1, 1)],
+            {name: [1.0] for name in ("criu", "criu, whole command", "holdfast")},
+            {name: [1.0] for name in ("eager", "lazy", "eager, bare", "lazy, bare")},
+            200,
+        ),
+        ("runc", "criu"),
+    ),
+    "load": (lambda: load.introduction(["process", "gvisor", "runc"], 5, 10, 10), ("runsc",)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_page_says_the_versions_of_the_engines_it_measured(name: str, tmp_path: Path) -> None:
+    """As they print them, in the words that the gathered page takes over."""
+    write, used = WRITTEN[name]
+    (tmp_path / f"{name}.md").write_text(write())
+    page = gather.read(tmp_path, name)
+    assert page is not None
+    for engine in used:
+        found = engines.find(engine)
+        assert found is not None, f"there is no {engine}: make setup-test, as root"
+        command = [str(found.program), "--version"]
+        first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        version = first.splitlines()[0].split()[-1]
+        assert re.search(rf" cores, .*, {engine} {re.escape(version)}[,.]", page.how), page.how
+
+
 def test_every_benchmark_of_the_makefile_is_gathered(repository: Path) -> None:
     recipe = (repository / "Makefile").read_text()
     run = re.findall(r"benchmarks/(\w+)\.py", recipe)
     assert sorted(run) == sorted([*gather.TITLES, "gather"])
     assert run[-1] == "gather"
+    unasked = subprocess.run(
+        ["make", "--dry-run", "bench"], cwd=repository, capture_output=True, text=True, check=True
+    ).stdout
+    left = {name for name in gather.TITLES if f"benchmarks/{name}.py" not in unasked}
+    assert left == gather.ASKED.keys()  # what takes too long for every run
 
 
 def test_a_page_that_is_missing_is_named_with_what_writes_it(
