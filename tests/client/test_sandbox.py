@@ -125,14 +125,32 @@ async def test_the_verbs(server: Server) -> None:
     assert done.id != first.id
     with pytest.raises(Conflict, match="checkpointed"):
         await sandbox.exec("bash", "echo no")
-    again = await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+    again = await Sandbox.attach(server.address, sandbox.sandbox_id, sandbox.sandbox_token)
     with pytest.raises(Conflict):
-        await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
+        await Sandbox.attach(server.address, sandbox.sandbox_id)
     assert await output(again, "cat /root/a/file") == "one"
     await again.kill()
     two = await new(server, filesystem_snapshot_name="with-two")
     assert await output(two, "cat /root/a/file") == "two"
     await two.kill()
+
+
+async def test_tokens_are_remembered(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both, of what this program made, copies too; else they are given, or in the environment."""
+    sandbox = await new(server, enable_checkpoint=True)
+    [copy] = await sandbox.fork()
+    for each in (copy, sandbox):
+        await each.checkpoint()
+        back = await Sandbox.attach(server.address, each.sandbox_id)
+        await back.kill()
+        with pytest.raises(UsageError, match="token"):  # what is gone is forgotten
+            await Sandbox.attach(server.address, each.sandbox_id)
+    with pytest.raises(Denied):
+        await Sandbox.create(server.address)
+    monkeypatch.setenv("HOLDFAST_TOKEN", str(server.token))
+    await (await Sandbox.create(server.address)).kill()
+    with pytest.raises(Denied):  # what is given counts
+        await Sandbox.create(server.address, token="wrong")
 
 
 @contextlib.asynccontextmanager

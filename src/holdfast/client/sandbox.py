@@ -10,14 +10,9 @@ from holdfast.client.conversation import CheckpointInfo, Conversation, State
 from holdfast.client.files import Files
 from holdfast.client.link import address
 from holdfast.client.member import RemoteMember
+from holdfast.client.passes import forget, pass_for, remember, server_token
 from holdfast.client.process import Process
-from holdfast.model.errors import (
-    UsageError,
-)
 from holdfast.protocol.sandbox_messages import Status
-
-# Tokens of sandboxes that this program made, so that it can attach by the id alone.
-_remembered: dict[str, str] = {}
 
 
 class Sandbox:
@@ -66,7 +61,8 @@ class Sandbox:
         egress: Sequence[str] = (),
         on_status: Callable[[str, str], None] | None = None,
     ) -> Self:
-        """A new sandbox. Raises HoldfastError of the kind that the server gave."""
+        """A new sandbox. The server's token is `HOLDFAST_TOKEN` where none is given. Raises
+        HoldfastError of the kind that the server gave."""
         wanted = {
             "enable_checkpoint": enable_checkpoint,
             "enable_idle_timeout_auto_checkpoint": enable_idle_timeout_auto_checkpoint,
@@ -83,11 +79,11 @@ class Sandbox:
             "ports": list(ports),
             "egress": list(egress),
         }
-        sandbox = cls(url, token, on_status)
+        sandbox = cls(url, server_token(token), on_status)
         sandbox._talk.reconnects = enable_auto_reconnect
         first = {key: value for key, value in wanted.items() if value not in (None, False)}
         await sandbox._talk.open(address(url, "/create"), first)
-        _remembered[sandbox.sandbox_id] = sandbox.sandbox_token
+        remember(sandbox.sandbox_id, sandbox.sandbox_token, sandbox._token)
         return sandbox
 
     @classmethod
@@ -101,17 +97,14 @@ class Sandbox:
         enable_auto_reconnect: bool = True,
         on_status: Callable[[str, str], None] | None = None,
     ) -> Self:
-        """Go back to a sandbox, which is restored where it was frozen. The sandbox's token may be
-        left out for one that this program made. Raises NotFound, Denied, Conflict (in use)..."""
-        known = sandbox_token or _remembered.get(sandbox_id)
-        if known is None:
-            raise UsageError(
-                f"the token of sandbox {sandbox_id} is not known here", hint="give sandbox_token"
-            )
-        sandbox = cls(url, token, on_status)
+        """Go back to a sandbox, which is restored where it was frozen. Both tokens may be
+        left out for one that this program made; the server's may be `HOLDFAST_TOKEN`, too. Raises
+        NotFound, Denied, Conflict (in use)..."""
+        known = pass_for(sandbox_id, sandbox_token, token)
+        sandbox = cls(url, known.token, on_status)
         talk = sandbox._talk
         talk.reconnects = enable_auto_reconnect
-        talk.sandbox_id, talk.sandbox_token = sandbox_id, known
+        talk.sandbox_id, talk.sandbox_token = sandbox_id, known.sandbox_token
         await talk.open(talk.attach_address())
         return sandbox
 
@@ -209,12 +202,8 @@ class Sandbox:
         told = await self._talk.ask({"action": "fork", "count": count})
         copies = []
         for each in told["sandboxes"]:
-            _remembered[each["sandbox_id"]] = each["sandbox_token"]
-            copies.append(
-                await type(self).attach(
-                    self._talk.url, each["sandbox_id"], each["sandbox_token"], token=self._token
-                )
-            )
+            remember(each["sandbox_id"], each["sandbox_token"], self._token)
+            copies.append(await type(self).attach(self._talk.url, each["sandbox_id"]))
         return copies
 
     async def rollback(self, checkpoint: CheckpointInfo | str | None = None) -> str:
@@ -231,4 +220,5 @@ class Sandbox:
         """End the sandbox."""
         await self._talk.do({"action": "kill_sandbox"}, Status.KILLED)
         self._talk.state = "killed"
+        forget(self.sandbox_id)
         await self._talk.close()
