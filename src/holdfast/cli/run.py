@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
+from holdfast.cli.screen import Screen
 
 if TYPE_CHECKING:
     from holdfast.model.checkpoint import Checkpoint
@@ -61,7 +62,6 @@ def command(
             store=store,
             fresh=True,
             env={"PYTHONPATH": os.pathsep.join(paths)},
-            on_input=_ask,
         )
         past = list(script.line(store.list(), store.head(session.subject)))
         plan = script.plan(cells, past)
@@ -168,12 +168,13 @@ class Run:
             else:
                 await session.start()
             await self._prepare()
-            with self._stopping(), _bar(plan, self.quiet) as advance:
+            screen = Screen(len(plan.cells), self.quiet)
+            with self._stopping(), screen.watched():
                 for cell in plan.rest:
-                    advance(cell, 0)
-                    if not await self._cell(cell):
+                    screen.advance(cell.number - 1, cell.title)
+                    if not await self._cell(cell, screen):
                         return
-                    advance(cell, 1)
+                    screen.advance(cell.number, cell.title)
         finally:
             await session.shutdown()
 
@@ -182,18 +183,16 @@ class Run:
         code = f"__import__('sys').argv[:] = {argv!r}; __file__ = {str(self.file)!r}"
         await self.session.execute(code, check=True)
 
-    async def _cell(self, cell: Cell) -> bool:
-        execution = self.session.stream(cell.code)
+    async def _cell(self, cell: Cell, screen: Screen) -> bool:
+        execution = self.session.stream(cell.code, on_input=screen.ask)
         async for event in execution:
-            into = sys.stderr if event.stream == "stderr" or self.quiet else sys.stdout
-            into.write(event.text)
-            into.flush()
+            screen.write(event.text, event.stream)
         result = execution.result
         if result.error is not None:
             self.outcome.failed, self.outcome.error = cell, result.error
             self.outcome.interrupted = self._asked > 0
             if result.error.traceback and not self._asked:
-                sys.stderr.write(result.error.traceback.rstrip("\n") + "\n")
+                screen.write(result.error.traceback.rstrip("\n") + "\n", "stderr")
             return False
         made = await self.session.checkpoint(reason=f"run {self.file.name}", stage=cell.stage)
         self.outcome.seconds.append(result.duration)
@@ -226,52 +225,3 @@ class Run:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-
-
-async def _ask(prompt: str) -> str | None:
-    """The script's `input()`, answered on our stdin; None at its end."""
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[str] = loop.create_future()
-
-    def read() -> None:
-        if not line.done():
-            line.set_result(sys.stdin.readline())
-
-    try:
-        loop.add_reader(sys.stdin, read)
-    except (OSError, ValueError):  # a file, which is always ready, or no stdin at all
-        text = sys.stdin.readline() if sys.stdin is not None else ""
-    else:
-        try:
-            text = await line
-        finally:
-            loop.remove_reader(sys.stdin)
-    return text.removesuffix("\n") if text else None
-
-
-@contextmanager
-def _bar(plan: Plan, quiet: bool) -> Iterator[Callable[[Cell, int], None]]:
-    if quiet or not sys.stderr.isatty():
-        yield lambda cell, done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    terminal = sys.stdout.isatty()  # then its lines go above the bar; a pipe gets them untouched
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=terminal
-    ) as drawn:
-        task = drawn.add_task("", total=len(plan.cells), completed=plan.done)
-
-        def advance(cell: Cell, done: int) -> None:
-            drawn.update(task, completed=cell.number - 1 + done, description=cell.title[:40])
-
-        yield advance

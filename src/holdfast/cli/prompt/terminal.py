@@ -108,7 +108,8 @@ class Terminal:
 
     async def ask(self, prompt: str) -> str | None:
         try:
-            return await self._questions.prompt_async(prompt)
+            hidden = getattr(prompt, "password", False)
+            return await self._questions.prompt_async(prompt, is_password=hidden)
         except EOFError:
             return None
         except KeyboardInterrupt:
