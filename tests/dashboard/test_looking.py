@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.dashboard.conftest import Watched
+from tests.dashboard.conftest import Watched, holdfast
 from tests.server.conftest import Server, add
 
 from holdfast import sync
+from holdfast.state import StateManager
 from holdfast.store import Store
 
 EVIL = "<script>alert(1)</script><img/src=x/onerror=alert(1)>"
@@ -148,6 +150,31 @@ def test_everything_follows_the_store(visit: Watched, store: Store) -> None:
     store.delete(made)
     expect(page.get_by_role("heading", name="No checkpoints are left")).to_be_visible()
     expect(first.get_by_role("link", name="live", exact=True)).to_have_count(0)
+
+
+def test_the_stores_health_follows_it_too(
+    visit: Watched, store: Store, server: Server, home: Path
+) -> None:
+    """A checkpoint, a drill and a verification that others made, in a page that nobody reloads."""
+    page = visit("/store")
+    content = page.get_by_label("Content", exact=True)
+    before = len(store.list())
+    expect(content).to_contain_text(f"{before} checkpoints")
+    drills = page.get_by_label("Drills")
+    expect(drills).to_contain_text("There was none yet")
+    page.evaluate("window.sameOne = true")
+
+    StateManager("drilled", store=store).checkpoint("while you look")
+    expect(content).to_contain_text(f"{before + 1} checkpoints")
+    with server.client(server.token) as api:
+        done = api.post("/v1/drills", json={"subjects": ["state/drilled"]})
+    assert [each["ok"] for each in done.json()["drills"]] == [True]
+    expect(drills).to_contain_text("1 head brought back elsewhere and compared")
+    expect(drills.locator(".mark")).to_have_text("ok")
+    expect(drills.get_by_role("button")).to_be_enabled()
+    holdfast(home, "verify")  # at another terminal
+    expect(page.get_by_label("Verification")).to_contain_text(f"{before + 1} checkpoints")
+    assert page.evaluate("window.sameOne")
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/nothing", "/subjects/state/nothing", "/nowhere"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.server.conftest import Server, Starter, add
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from holdfast.state import StateManager
 from holdfast.store import Store
+from holdfast.view import verified
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def test_it_begins_with_where_the_log_is(server: Server, store: Store) -> None:
             "event": "hello",
             "sequence": store.sequence,
             "running": {"sessions": [], "sandboxes": []},
+            "proven": {"verified": None, "drilled": None, "drilling": False},
         }
 
 
@@ -77,6 +81,34 @@ def test_what_runs_here_is_told(server: Server, watched: ClientConnection) -> No
         (found,) = told["running"]["sandboxes"]  # type: ignore[index]
         assert found["engine"] == "process"
         assert "idle_seconds" not in found
+
+
+def test_what_was_proven_is_told_whoever_did_it(
+    server: Server, store: Store, watched: ClientConnection
+) -> None:
+    """By this server, and by somebody else on the same home."""
+
+    def proven(since: dict[str, Any]) -> dict[str, Any]:
+        while (told := heard(watched)).get("proven", since) == since:
+            pass
+        found: dict[str, Any] = told["proven"]  # type: ignore[assignment]
+        return found
+
+    nothing = heard(watched)["proven"]
+    with server.client(server.token) as api:
+        assert api.post("/v1/verify", json={}).status_code == 200
+        here = proven(nothing)  # type: ignore[arg-type]
+        assert here == {"verified": here["verified"], "drilled": None, "drilling": False}
+        verified.note(store.url, store.verify())
+        elsewhere = proven(here)
+        assert elsewhere["verified"] > here["verified"]
+        StateManager("real", store=store).checkpoint("to be drilled")
+        assert api.post("/v1/drills", json={}).json()["drills"][0]["ok"]
+    last = proven(elsewhere)
+    while last["drilling"]:  # it may have been seen under way
+        last = proven(last)
+    assert last == {**elsewhere, "drilled": last["drilled"]}
+    assert last["drilled"] > elsewhere["verified"]
 
 
 def test_only_with_the_token_and_from_our_own_page(server: Server) -> None:

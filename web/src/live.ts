@@ -2,17 +2,19 @@
 
 import { computed, signal } from "@preact/signals";
 import { get, ofSubject, Refusal, refusalOf } from "./api";
-import { type Change, changedBy, EMPTY, type Picture, type Running } from "./picture";
+import { type Change, changedBy, EMPTY, type Picture, type Proven, type Running } from "./picture";
 import type { Lineage, Subjects } from "./shapes";
 
 type Event =
-  | { event: "hello"; sequence: number; running: Running }
+  | { event: "hello"; sequence: number; running: Running; proven: Proven }
   | Change
   | { event: "running"; running: Running }
+  | { event: "proven"; proven: Proven }
   | { event: "trouble"; error: { kind: string; message: string; hint: string | null } | null };
 
 export const picture = signal<Picture>(EMPTY);
 export const running = signal<Running>({ sessions: [], sandboxes: [] });
+export const proven = signal<Proven>({ verified: null, drilled: null, drilling: false });
 /** Whether what is shown is what there is: `lost` while the server is away. */
 export const link = signal<"connecting" | "live" | "lost">("connecting");
 export const trouble = signal<Refusal | null>(null);
@@ -63,6 +65,7 @@ function take(event: Event): void {
   switch (event.event) {
     case "hello":
       running.value = event.running;
+      proven.value = event.proven;
       if (event.sequence === picture.value.sequence) link.value = "live";
       else void reload(event.sequence);
       break;
@@ -80,6 +83,9 @@ function take(event: Event): void {
     }
     case "running":
       running.value = event.running;
+      break;
+    case "proven":
+      proven.value = event.proven;
       break;
     case "trouble":
       trouble.value = event.error

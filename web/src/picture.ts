@@ -7,6 +7,13 @@ export interface Running {
   sandboxes: Omit<Sandbox, "idle_seconds">[];
 }
 
+/** When the store was last verified and drilled, and whether a drill is under way. */
+export interface Proven {
+  verified: string | null;
+  drilled: string | null;
+  drilling: boolean;
+}
+
 export interface RunningSession {
   name: string;
   subject: string;

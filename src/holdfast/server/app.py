@@ -95,6 +95,7 @@ def create_app(
     watcher = Watcher(
         routes.ask,
         lambda: {"sessions": hosted.running(), "sandboxes": boxes.running()},
+        proving.proven,
         NEAR_SECONDS if near else FAR_SECONDS,
     )
     return Starlette(

@@ -19,6 +19,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.server.operations import Text, read_body
+from holdfast.view import verified
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -98,6 +99,15 @@ class Drills:
         """Subjects whose last drill failed."""
         last = noted.last(self._store.url)
         return sum(not each["ok"] for each in last["drills"]) if last else 0
+
+    def proven(self) -> dict[str, object]:
+        """When the store was last verified and drilled, here or by somebody else."""
+        verification, last = verified.last(self._store.url), noted.last(self._store.url)
+        return {
+            "verified": verification["time"] if verification else None,
+            "drilled": last["time"] if last else None,
+            "drilling": self._busy.locked(),
+        }
 
     def _told(self) -> dict[str, object]:
         last = noted.last(self._store.url)

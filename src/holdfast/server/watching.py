@@ -29,7 +29,7 @@ NEAR_SECONDS, FAR_SECONDS = 0.25, 2.0  # between two looks: a folder's log, and 
 WAITING = 200  # events that a watcher may leave unread
 TOO_SLOW = 1013
 
-Running = Callable[[], shapes.Shape]
+Fact = Callable[[], shapes.Shape]
 
 
 @dataclass(slots=True)
@@ -57,14 +57,17 @@ class _Listener:
 class Watcher:
     """Looks at the log, and tells everybody the same."""
 
-    def __init__(self, ask: Crossing, running: Running, seconds: float = NEAR_SECONDS) -> None:
+    def __init__(
+        self, ask: Crossing, running: Fact, proven: Fact, seconds: float = NEAR_SECONDS
+    ) -> None:
         self._ask = ask
         self._running = running
+        self._proven = proven
         self._seconds = seconds
         self._listeners: set[_Listener] = set()
         self._looking: asyncio.Task[None] | None = None
         self._picture = _Picture()
-        self._told_running: shapes.Shape = {}
+        self._told: dict[str, shapes.Shape] = {}  # what was last told of each fact
         self._trouble = False
 
     async def serve(self, socket: WebSocket) -> None:
@@ -74,14 +77,11 @@ class Watcher:
         try:
             # Before it listens: what is told from here on is then after its `hello`.
             if self._looking is None:
-                self._picture = await self._ask(_picture)
-                self._told_running = self._running()
-            hello = {
-                "event": "hello",
-                "sequence": self._picture.sequence,
-                "running": self._running(),
-            }
-            listener.tell(_text(hello))
+                look = await self._ask(lambda store: (_picture(store), self._proven()))
+                self._picture, proven = look
+                self._told = {"running": self._running(), "proven": proven}
+            hello = {"event": "hello", "sequence": self._picture.sequence, **self._told}
+            listener.tell(_text({**hello, "running": self._running()}))
             self._listeners.add(listener)
             self._looking = self._looking or asyncio.create_task(self._look_again())
             await _until_it_leaves(socket, listener)
@@ -99,7 +99,7 @@ class Watcher:
     async def _look(self) -> None:
         before = self._picture
         try:
-            found = await self._ask(lambda store: _change(store, before))
+            found, proven = await self._ask(lambda store: (_change(store, before), self._proven()))
         except HoldfastError as error:
             if not self._trouble:
                 log.warning("the store cannot be watched: %s", error)
@@ -112,10 +112,10 @@ class Watcher:
         if found is not None:
             self._picture, event = found
             self._tell(event)
-        running = self._running()
-        if running != self._told_running:
-            self._told_running = running
-            self._tell({"event": "running", "running": running})
+        for name, fact in {"running": self._running(), "proven": proven}.items():
+            if fact != self._told[name]:
+                self._told[name] = fact
+                self._tell({"event": name, name: fact})
 
     def _tell(self, event: shapes.Shape) -> None:
         text = _text(event)

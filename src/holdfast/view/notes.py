@@ -17,6 +17,7 @@ class Notes:
 
     def __init__(self, file: str) -> None:
         self._file = file
+        self._known: tuple[object, dict[str, object]] = (None, {})
 
     def keep(self, store: str, told: object) -> None:
         """Note something down in place of what was there."""
@@ -36,11 +37,19 @@ class Notes:
         return found if isinstance(found, dict) else None
 
     def _all(self) -> dict[str, object]:
+        """Every store's note. Watchers ask often: the file is read when it is another one."""
+        path = self._path()
         try:
-            found = json.loads(self._path().read_bytes())
+            stat = path.stat()
+            version = (path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            known, notes = self._known
+            if known != version:
+                found = json.loads(path.read_bytes())
+                notes = found if isinstance(found, dict) else {}
+                self._known = (version, notes)
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return notes
 
     def _path(self) -> Path:
         return home() / self._file

@@ -1,6 +1,5 @@
 /** One checkpoint: its facts, its report, its parts, and what can be done with it. */
 
-import { useRef } from "preact/hooks";
 import * as actions from "../actions";
 import { get, ofCheckpoint } from "../api";
 import { useAsked } from "../asking";
@@ -17,8 +16,8 @@ import { count, exact, honest, percent, size } from "../words";
 
 export function CheckpointView({ id }: { id: string }) {
   // Asked again after every change of the store: pins, tags and the head may be others.
-  const asked = useAsked(`${id} ${picture.value.sequence}`, () => get<Manifest>(ofCheckpoint(id)));
-  const last = useLast(id, asked.value);
+  const version = String(picture.value.sequence);
+  const asked = useAsked(id, () => get<Manifest>(ofCheckpoint(id)), version);
   if (asked.error) {
     return (
       <>
@@ -29,15 +28,8 @@ export function CheckpointView({ id }: { id: string }) {
       </>
     );
   }
-  if (!last) return <Waiting what="Reading the checkpoint" />;
-  return <Page manifest={last} />;
-}
-
-/** The last answer for this id, so that a new question does not empty the view. */
-function useLast(id: string, value: Manifest | null): Manifest | null {
-  const kept = useRef<{ id: string; value: Manifest } | null>(null);
-  if (value) kept.current = { id, value };
-  return kept.current?.id === id ? kept.current.value : null;
+  if (!asked.value) return <Waiting what="Reading the checkpoint" />;
+  return <Page manifest={asked.value} />;
 }
 
 function Page({ manifest }: { manifest: Manifest }) {

@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { get, post } from "../api";
-import { useAsked } from "../asking";
-import { picture } from "../live";
+import { useAsked, useCalm } from "../asking";
+import { picture, proven } from "../live";
 import { ask } from "../parts/dialogs";
 import { Age, CheckpointLink, KindMark, SubjectLink } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
@@ -11,14 +11,17 @@ import { attempt, tell } from "../parts/toasts";
 import type { Drills, Health, Pruning, Verification } from "../shapes";
 import { count, day, honest, percent, size } from "../words";
 
+const CALM = 2000; // milliseconds
+
 export function StoreView() {
-  // Every so many entries of the log, not after each: it looks at all of them.
-  const asked = useAsked(`health ${Math.floor(picture.value.sequence / 10)}`, () =>
-    get<Health>("/v1/health"),
+  // Not after each entry of a busy log: it looks at all of them.
+  const sequence = useCalm(picture.value.sequence, CALM);
+  const asked = useAsked(
+    "health",
+    () => get<Health>("/v1/health"),
+    `${sequence} ${proven.value.verified}`,
   );
-  const [last, setLast] = useState<Health | null>(null);
-  if (asked.value && asked.value !== last) setLast(asked.value);
-  const health = asked.value ?? last;
+  const health = asked.value;
   if (asked.error) return <Trouble error={asked.error} again={asked.again} />;
   if (!health) return <Waiting what="Measuring the store" />;
   const { usage } = health;
@@ -248,7 +251,8 @@ function Prune({ health, onDone }: { health: Health; onDone: () => void }) {
 }
 
 function Drilled() {
-  const asked = useAsked("drills", () => get<Drills>("/v1/drills"));
+  const { drilled, drilling } = proven.value;
+  const asked = useAsked("drills", () => get<Drills>("/v1/drills"), `${drilled} ${drilling}`);
   const [busy, setBusy] = useState(false);
   const drill = async () => {
     setBusy(true);
@@ -288,8 +292,8 @@ function Drilled() {
           ? `Every ${told.every_hours} hours, ${told.most} at most.`
           : "None are scheduled: serve --drill-every HOURS does."}
       </p>
-      <button type="button" disabled={busy || told?.running} onClick={drill}>
-        {busy ? "Drilling…" : "Drill now"}
+      <button type="button" disabled={busy || drilling} onClick={drill}>
+        {busy || drilling ? "Drilling…" : "Drill now"}
       </button>
     </section>
   );
