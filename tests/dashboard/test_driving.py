@@ -19,11 +19,18 @@ def toast(page: Page, words: str) -> None:
 
 def test_the_first_time(visit: Watched, store: Store) -> None:
     """An empty store offers an example; the example is there to play with."""
-    page = visit("/store")
-    expect(page.get_by_role("heading", name="The store is empty")).to_be_visible()
+    other = visit("/store")
+    expect(other.get_by_role("heading", name="The store is empty")).to_be_visible()
     page = visit("/")
     expect(page.get_by_role("heading", name="Nothing is frozen yet")).to_be_visible()
-    page.get_by_role("button", name="Make an example").click()
+    for empty in (page, other):
+        expect(empty.get_by_role("button", name="Make an example")).to_be_enabled()
+        expect(empty.get_by_role("main")).to_contain_text("await session.checkpoint(")
+    other.get_by_role("link", name="Start a session or a sandbox").click()
+    expect(other.get_by_role("button", name="Start or resume")).to_be_visible()
+    other.go_back()
+    other.get_by_role("button", name="Make an example").click()
+    page, other = other, page
     toast(page, "The example is there")
     expect(page.get_by_role("heading", name="example")).to_be_visible()
     expect(page.locator(".tree .row")).to_have_count(5)
@@ -31,6 +38,7 @@ def test_the_first_time(visit: Watched, store: Store) -> None:
     picture(page, "dashboard-lineage")
     page.get_by_role("navigation", name="Views").get_by_role("link", name="Subjects").click()
     expect(page.get_by_role("heading", name="2 subjects")).to_be_visible()
+    expect(other.get_by_role("heading", name="2 subjects")).to_be_visible()  # by itself
 
 
 def test_two_checkpoints_of_a_session_side_by_side(visit: Watched) -> None:

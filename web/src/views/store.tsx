@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { get, post } from "../api";
 import { useAsked, useCalm } from "../asking";
 import { picture, proven } from "../live";
+import { Beginning } from "../parts/beginning";
 import { ask } from "../parts/dialogs";
 import { Age, CheckpointLink, KindMark, SubjectLink } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
@@ -31,6 +32,7 @@ export function StoreView() {
         <p>
           <code>{honest(usage.store)}</code> holds no checkpoint yet.
         </p>
+        <Beginning />
       </Empty>
     );
   }

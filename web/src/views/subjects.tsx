@@ -2,14 +2,12 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { post } from "../api";
 import { bind } from "../binding";
-import { known, link, picture, running, trouble } from "../live";
+import { known, picture, running, trouble } from "../live";
+import { Beginning } from "../parts/beginning";
 import { Age, KindMark, Link } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
-import { attempt, tell } from "../parts/toasts";
 import { type Filter, matching } from "../picture";
-import { go } from "../route";
 import type { Subject } from "../shapes";
 import { count, honest, size } from "../words";
 
@@ -138,46 +136,11 @@ function SubjectRow({ subject }: { subject: Subject }) {
   );
 }
 
-const FIRST_STEPS = `from holdfast import Session
-
-async with Session(name="first") as session:
-    await session.execute("x = 41 + 1")
-    await session.checkpoint(reason="trying it out")`;
-
 function Nothing() {
-  const [busy, setBusy] = useState(false);
-  const make = async () => {
-    setBusy(true);
-    await attempt(async () => {
-      const made = await post<{ subjects: string[] }>("/v1/example");
-      tell(`The example is there: ${made.subjects.join(", ")}`);
-      const first = made.subjects[0];
-      if (first) go({ view: "subject", subject: first });
-    });
-    setBusy(false);
-  };
   return (
     <Empty title="Nothing is frozen yet">
-      <p>
-        This store is empty. An example shows what there is to see: subjects with checkpoints to
-        compare, roll back and fork.
-      </p>
-      <div class="buttons">
-        <button
-          type="button"
-          class="primary"
-          onClick={make}
-          disabled={busy || link.value === "lost"}
-        >
-          {busy ? "Making an example…" : "Make an example"}
-        </button>
-        <Link to={{ view: "run" }} class="button">
-          Start a session or a sandbox
-        </Link>
-      </div>
-      <p>Or take a first checkpoint from Python; this page shows it at once:</p>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it may have to be scrolled */}
-      <pre tabIndex={0}>{FIRST_STEPS}</pre>
+      <p>This store is empty.</p>
+      <Beginning />
     </Empty>
   );
 }
