@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import measure
-from benchmarks.sandbox import VERSIONS
+from benchmarks.engine_alone import VERSIONS
 from holdfast import HoldfastError, NotFound, Sandbox
 
 COUNT = "n=$(($(cat /root/n 2>/dev/null || echo 0) + 1)); echo $n > /root/n; echo $n"

@@ -1,5 +1,5 @@
-"""The sandbox server against its engine alone in the same run: create, exec, checkpoint, attach,
-kill, and handing over to a second server.
+"""The sandbox server against its engine alone in the same run: create, also from a template, exec,
+checkpoint, attach, kill, and handing over to a second server, on a directory and on a bucket.
 
     python benchmarks/sandbox.py [--rounds 5] [--size 500] [--engine gvisor]... [--out DIR]
 
@@ -11,53 +11,33 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import measure
+from benchmarks.engine_alone import BARE, HOLD, LIMITS, PROGRAMS, STAY, VERSIONS, Raw, Times
 from holdfast import Sandbox
-from holdfast.runtime import engines
-from holdfast.runtime.trial import clear, write_bundle
+from holdfast.runtime.trial import clear
+from holdfast.testing.servers import SeaweedServer
+from holdfast.testing.waiting import eventually
 
-T = TypeVar("T")
-PROGRAMS = {"gvisor": "runsc", "runc": "runc"}
-VERSIONS = {"gvisor": ("runsc",), "runc": ("runc", "criu")}  # what each runs
-FLAGS = {
-    "gvisor": ("--platform=systrap", "--network=none", "--ignore-cgroups", "--overlay2=none"),
-    "runc": (),
-}
-SAVING = {"gvisor": ("-compression=none",), "runc": ("--file-locks",)}
-HOLD = "import os, time\nx = bytearray(os.urandom(1 << 20)) * {size}\nprint('up', flush=True)\n"
-HOLD += "while True: time.sleep(1)"
-# Says a word, then how long programs take that a process inside starts and waits for: no way in
-# from outside is shorter. In ms: echo, Python, and Python without its site-packages.
-INSIDE = """
-import os, time
-print(1, flush=True)
-for argv in (["/usr/bin/echo"], [{python!r}, "-c", "print(1)"], [{python!r}, *{bare}]):
-    began = time.perf_counter()
-    pid = os.posix_spawn(argv[0], argv, {{}}, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-    os.waitpid(pid, 0)
-    print((time.perf_counter() - began) * 1000, flush=True)
-time.sleep(99)
-"""
-BARE = ("-I", "-S", "-c", "print(1)")
-GOALS = {
+WARM = "import numpy"  # the code of the template
+GOALS = {  # None where there is none
     "create": 0.15,
+    "create, template": 0.15,
+    "first cell, template": None,
+    "first cell, no template": None,
     "create, cold": 1.3,
     "first word, cold": 1.3,
     "exec echo": 0.5,
@@ -67,149 +47,34 @@ GOALS = {
     "checkpoint, full": 1.3,
     "restore, empty": 1.3,
     "restore, full": 1.3,
+    "restore, full, from the store": None,
     "kill": 50.0,
     "handover": 500.0,
+    "handover, bucket": 500.0,
 }
-ABSOLUTE = ("kill", "handover")  # goals in milliseconds
-# What the engine alone takes at the least for what a row means, and where that was measured; for
-# one out of the pool, what no server of this protocol does without.
-LIMITS = {
-    "create": "a connection, and a sync",
-    "create, cold": "first word, cold",
-    "exec echo": "echo, from inside",
-    "exec python": "python, from inside",
-    "exec python, no site": "python, no site, from inside",
-}
-
+HANDOVERS = ("handover", "handover, bucket")  # shown with the slowest
+ABSOLUTE = ("kill", *HANDOVERS)  # goals in milliseconds
+TIMES = 4  # handovers of one sandbox in a round, to and fro
 
 INTRODUCTION = """# Sandboxes beside their engines alone
 
 `make bench` does each step once on both sides in every round, so that a noisy moment hits them
 alike. A checkpoint of the engine alone counts with one fsync of its bytes; Holdfast's is durable in
-the store. `create` is from the pool. `create, cold` of the engine alone is until its command
-returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
-inside has spoken, on both sides. `exec python` runs whatever the machine's interpreter imports by
-itself from its site-packages, which may be most of it; `no site` is without (`-I -S`). `handover`
-is until a second server of the same store runs the sandbox.
+the store. `create` is from the pool, also where there is a template, which has numpy imported; its
+first cell uses it, and one in a session without a template imports it before. `create, cold` of the
+engine alone is until its command returns, and Holdfast's until the agent inside has spoken; `first
+word` is until a Python program inside has spoken, on both sides. `exec python` runs whatever the
+machine's interpreter imports by itself from its site-packages, which may be most of it; `no site`
+is without (`-I -S`). `restore` is
+on the server that made the checkpoint, whose image is still on its disk; `from the store` is on
+another, which reads and verifies every byte. `handover` is until a second server of the same store
+runs the sandbox, {times} times to and fro in every round; the store is a directory, or a bucket of
+SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
 Medians of {rounds} rounds in ms, {size} MB in memory where it says full. {machine}, load
 {load:.1f}."""
-
-
-class Times(dict[str, list[float]]):
-    """Milliseconds by what was done."""
-
-    async def take(self, name: str, work: Awaitable[T]) -> T:
-        began = time.perf_counter()
-        result = await work
-        self.setdefault(name, []).append((time.perf_counter() - began) * 1000)
-        return result
-
-    def run(self, name: str, work: Callable[[], T]) -> T:
-        began = time.perf_counter()
-        result = work()
-        self.setdefault(name, []).append((time.perf_counter() - began) * 1000)
-        return result
-
-
-class Raw:
-    """An engine by itself, with one container at a time."""
-
-    def __init__(self, engine: str, folder: Path) -> None:
-        found = engines.find(PROGRAMS[engine])
-        if found is None:
-            raise SystemExit(f"there is no {PROGRAMS[engine]}: make setup, as root")
-        self.engine = engine
-        self.folder = folder
-        folder.mkdir()
-        self.words = [str(found.program), f"--root={folder / 'state'}", *FLAGS[engine]]
-        self.python = sys.base_prefix
-
-    def do(self, *words: str) -> None:
-        # A container of runc whose output goes to a file of the host cannot be frozen.
-        subprocess.run(
-            [*self.words, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=engines.environment(),
-            check=True,
-        )
-
-    def speak(self, number: int) -> IO[str]:
-        """Run a container until its program has said something; it has more to say."""
-        name = f"word-{number}-{os.getpid()}"
-        program = INSIDE.format(python=self.interpreter(), bare=BARE)
-        argv = [self.interpreter(), "-I", "-S", "-c", program]
-        run = ("run", "-detach", "-bundle", str(self.bundle(name, argv)), name)
-        hear, say = os.pipe()
-        silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(
-            [*self.words, *run], stdout=say, env=engines.environment(), check=True, **silent
-        )
-        os.close(say)
-        told = os.fdopen(hear)
-        told.readline()
-        return told
-
-    def bundle(self, name: str, argv: list[str]) -> Path:
-        place = self.folder / name
-        place.mkdir()
-        write_bundle(place, argv)
-        config = json.loads((place / "config.json").read_text())
-        prefix = os.path.realpath(self.python)
-        if not prefix.startswith("/usr"):
-            (place / "rootfs" / prefix.lstrip("/")).mkdir(parents=True)
-            bind = {"destination": prefix, "type": "bind", "source": prefix}
-            config["mounts"].append({**bind, "options": ["bind", "ro"]})
-        (place / "config.json").write_text(json.dumps(config))
-        return place
-
-    def interpreter(self) -> str:
-        return f"{os.path.realpath(self.python)}/bin/python3"
-
-    def round(self, number: int, size: int, times: Times) -> None:
-        with times.run("first word, cold", lambda: self.speak(number)) as told:
-            for name in ("exec echo", "exec python", "exec python, no site"):
-                times.setdefault(LIMITS[name], []).append(float(told.readline()))
-        self.do("delete", "-force", f"word-{number}-{os.getpid()}")
-        for kind, megabytes in (("empty", 0), ("full", size)):
-            name = f"{kind}-{number}-{os.getpid()}"
-            argv = [self.interpreter(), "-c", HOLD.format(size=megabytes)]
-            place = self.bundle(name, argv)
-            run = ("run", "-detach", "-bundle", str(place), name)
-            if kind == "empty":
-                times.run("create", lambda run=run: self.do(*run))
-                times["create, cold"] = times["create"]
-                times.run("exec echo", lambda name=name: self.do("exec", name, "/usr/bin/echo"))
-                python = ("exec", name, self.interpreter(), "-c", "print(1)")
-                times.run("exec python", lambda python=python: self.do(*python))
-                bare = ("exec", name, self.interpreter(), *BARE)
-                times.run("exec python, no site", lambda bare=bare: self.do(*bare))
-            else:
-                self.do(*run)
-                time.sleep(2)  # it fills its memory
-            image = self.folder / f"image-{name}"
-            save = ("checkpoint", *SAVING[self.engine], f"-image-path={image}", name)
-            times.run(
-                f"checkpoint, {kind}", lambda save=save, image=image: (self.do(*save), _sync(image))
-            )
-            self.do("delete", "-force", name)
-            back = ("restore", "-detach", f"-image-path={image}", "-bundle", str(place), name)
-            times.run(f"restore, {kind}", lambda back=back: self.do(*back))
-            self.do("kill", name, "KILL")
-            times.run("kill", lambda name=name: self.do("delete", "-force", name))
-            shutil.rmtree(image)
-
-
-def _sync(image: Path) -> None:
-    """One fsync of its bytes: what durable means at the least."""
-    for each in image.iterdir():
-        fd = os.open(each, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
 
 
 @dataclass(frozen=True)
@@ -221,23 +86,29 @@ class Server:
     token: str
 
     @classmethod
-    def start(cls, engine: str, home: Path) -> Server:
+    def start(cls, engine: str, home: Path, **environ: str) -> Server:
+        program = Path(sys.executable).with_name("holdfast")
         process = subprocess.Popen(
-            [
-                Path(sys.executable).with_name("holdfast"),
-                "serve",
-                "--port",
-                "0",
-                "--engine",
-                engine,
-            ],
-            env={**os.environ, "HOLDFAST_HOME": str(home)},
+            [program, "serve", "--port", "0", "--engine", engine],
+            env={**os.environ, "HOLDFAST_HOME": str(home), **environ},
             stdout=subprocess.PIPE,
             text=True,
         )
         assert process.stdout is not None
         url, _, token = [process.stdout.readline().split()[-1] for _ in range(3)]
         return cls(process, url, token)
+
+    def template(self, name: str, code: str) -> None:
+        """Make one, of which some stand ready from now on."""
+        self._client().post("/v1/templates", json={"name": name, "code": code}).raise_for_status()
+
+    def is_ready(self, name: str) -> bool:
+        found = self._client().get("/v1/templates").json()["templates"]
+        return any(each["name"] == name and each["ready"] for each in found)
+
+    def _client(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
 
     def stop(self) -> None:
         self.process.terminate()
@@ -277,22 +148,51 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     await times.take("exec python, no site", run("python3", *BARE))
     await times.take("checkpoint, empty", sandbox.checkpoint())
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
-    process = await back.exec("python", HOLD.format(size=size))
+    process = await back.exec("python", HOLD.format(size=size) + STAY)
     await process.stdout.read()
     await times.take("checkpoint, full", back.checkpoint(during_execution=True))
     again = await times.take("restore, full", Sandbox.attach(url, sandbox.sandbox_id, token=token))
-    await times.take("kill", again.kill())
-    moving = await Sandbox.create(
-        url, token=token, enable_checkpoint=True, enable_sandbox_handoff=True
+    await again.checkpoint(during_execution=True)
+    elsewhere = Sandbox.attach(second.url, sandbox.sandbox_id, token=second.token)
+    there = await times.take("restore, full, from the store", elsewhere)
+    await times.take("kill", there.kill())
+
+
+async def handed_over(name: str, servers: Sequence[Server], times: Times) -> None:
+    """A small sandbox, from one server to the other and back."""
+    here, there = servers
+    sandbox = await Sandbox.create(
+        here.url, token=here.token, enable_checkpoint=True, enable_sandbox_handoff=True
     )
-    arriving = Sandbox.attach(second.url, moving.sandbox_id, token=second.token)
-    moved = await times.take("handover", arriving)
-    await moved.kill()
+    for _ in range(TIMES):
+        here, there = there, here
+        arriving = Sandbox.attach(here.url, sandbox.sandbox_id, token=here.token)
+        sandbox = await times.take(name, arriving)
+    await sandbox.kill()
+
+
+async def templates(server: Server, times: Times) -> None:
+    """A new sandbox behind code that was run before, and one that runs it itself."""
+    await asyncio.to_thread(eventually, lambda: server.is_ready("warm"), "one is ready", 120)
+
+    async def cell(sandbox: Sandbox, code: str) -> None:
+        process = await sandbox.exec("python", code, session=True)
+        await process.wait()
+
+    warm = Sandbox.create(server.url, token=server.token, template="warm")
+    sandbox = await times.take("create, template", warm)
+    await times.take("first cell, template", cell(sandbox, "print(numpy.arange(9).sum())"))
+    await sandbox.kill()
+    sandbox = await Sandbox.create(server.url, token=server.token)
+    code = f"{WARM}\nprint(numpy.arange(9).sum())"
+    await times.take("first cell, no template", cell(sandbox, code))
+    await sandbox.kill()
 
 
 def introduction(tried: Iterable[str], rounds: int, size: int) -> str:
     machine = measure.machine(*(name for engine in tried for name in VERSIONS[engine]))
-    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=os.getloadavg()[0])
+    load = os.getloadavg()[0]
+    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=load, times=TIMES)
 
 
 def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
@@ -305,8 +205,9 @@ def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
         here = statistics.median(holdfast[name])
         alone = f"{statistics.median(raw[name]):.0f}" if name in raw else ""
         ratio = f"{here / statistics.median(raw[name]):.2f}x" if name in raw else ""
-        wanted = f"{goal:.0f} ms" if name in ABSOLUTE else f"{goal}x"
-        lines.append(f"| {name} | {alone} | {here:.0f} | {ratio} | {wanted} |")
+        wanted = "" if goal is None else f"{goal:.0f} ms" if name in ABSOLUTE else f"{goal}x"
+        most = f", at most {max(holdfast[name]):.0f}" if name in HANDOVERS else ""
+        lines.append(f"| {name} | {alone} | {here:.0f}{most} | {ratio} | {wanted} |")
     return lines
 
 
@@ -329,6 +230,8 @@ def limits(engine: str, raw: Times, holdfast: Times) -> list[str]:
 def verdicts(engine: str, raw: Times, holdfast: Times) -> list[str]:
     lines = [""]
     for name, goal in GOALS.items():
+        if goal is None:
+            continue
         here = statistics.median(holdfast[name])
         figure = here if name in ABSOLUTE else here / statistics.median(raw[name])
         unit = " ms" if name in ABSOLUTE else " of the engine alone"
@@ -385,17 +288,28 @@ def main() -> None:
 def measured(engine: str, rounds: int, size: int) -> tuple[Times, Times]:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     raw, holdfast = Times(), Times()
-    servers = [Server.start(engine, folder / "home") for _ in range(2)]
+    weed = SeaweedServer(folder / "weed")
+    servers: list[Server] = []
     try:
+        weed.start()
+        bucket = {**weed.environ, "HOLDFAST_STORE": "s3://bucket/bench", "HOLDFAST_KEY": "ab" * 32}
+        near = [Server.start(engine, folder / "home") for _ in range(2)]
+        servers += near
+        far = [Server.start(engine, folder / name, **bucket) for name in ("one", "two")]
+        servers += far
         alone = Raw(engine, folder / "alone")
-        time.sleep(2)
+        near[0].template("warm", WARM)
         for number in range(rounds):
             alone.round(number, size, raw)
-            asyncio.run(least(servers[0], folder / "scratch", raw))
-            asyncio.run(ours(*servers, size, holdfast))
+            asyncio.run(least(near[0], folder / "scratch", raw))
+            asyncio.run(ours(*near, size, holdfast))
+            asyncio.run(templates(near[0], holdfast))
+            asyncio.run(handed_over("handover", near, holdfast))
+            asyncio.run(handed_over("handover, bucket", far, holdfast))
     finally:
         for server in servers:
             server.stop()
+        weed.stop()
         clear(folder)
     return raw, holdfast
 
