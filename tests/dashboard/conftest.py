@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from tests.server.conftest import Server, Starter
 
 from holdfast.store import Store, open_store
@@ -112,6 +112,18 @@ def visit(context: BrowserContext, server: Server) -> Iterator[Watched]:
     own = server.address.removeprefix("http://")
     assert not [each for each in watched.addresses if own not in each], "it reached out"
     assert not [each for each in watched.addresses if str(server.token) in each]
+
+
+def type_in(page: Page, code: str) -> None:
+    """Run code in a console."""
+    box = page.get_by_role("textbox", name="Code")
+    box.fill(code)
+    box.press("Control+Enter")
+
+
+def rows(section: Locator) -> list[list[str]]:
+    """The cells of a table, as they are read."""
+    return [row.locator("td").all_inner_texts() for row in section.locator("tbody tr").all()]
 
 
 def holdfast(home: Path, *arguments: str) -> str:

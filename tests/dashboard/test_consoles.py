@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
-from tests.dashboard.conftest import Watched, picture
+from playwright.sync_api import expect
+from tests.dashboard.conftest import Watched, picture, type_in
 
 from holdfast.store import Store
-
-
-def type_in(page: Page, code: str) -> None:
-    box = page.get_by_role("textbox", name="Code")
-    box.fill(code)
-    box.press("Control+Enter")
 
 
 def test_a_session(visit: Watched, store: Store) -> None:
