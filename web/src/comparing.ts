@@ -30,7 +30,10 @@ export interface FilePair {
   after: File | null;
 }
 
-/** The files that differ in kind, size or time. Folders are only there for what is in them. */
+/**
+ * The files that differ in kind, size or time. Folders are only there for what is in them. Of one
+ * that is missing in a list that was cut short, nothing is known, and nothing is said.
+ */
 export function files(before: Content, after: Content): FilePair[] | null {
   if (!before.files || !after.files) return null;
   const old = new Map(before.files.map((each) => [each.path, each]));
@@ -40,6 +43,7 @@ export function files(before: Content, after: Content): FilePair[] | null {
     const a = old.get(path) ?? null;
     const b = fresh.get(path) ?? null;
     if ((a ?? b)?.kind === "folder") continue;
+    if ((!a && before.more_files) || (!b && after.more_files)) continue;
     if (a && b && a.kind === b.kind && a.size === b.size && a.time === b.time) continue;
     found.push({
       path,

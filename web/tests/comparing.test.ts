@@ -57,6 +57,14 @@ describe("two checkpoints side by side", () => {
     expect(files(content({}), content({ files: [] }))).toBeNull();
   });
 
+  it("says nothing of files that a list which was cut short may have had", () => {
+    const all = content({ files: [file("a", 1), file("b", 1), file("c", 1)] });
+    const some = content({ files: [file("a", 2), file("b", 1)], more_files: true });
+    const told = [["a", "changed"]];
+    expect(files(all, some)?.map((each) => [each.path, each.change])).toEqual(told);
+    expect(files(some, all)?.map((each) => [each.path, each.change])).toEqual(told);
+  });
+
   it("leaves out what changes every time, and what says nothing", () => {
     expect([isNoise("environment", "created"), isNoise("state", "created")]).toEqual([true, false]);
     expect(place("state", "state_info.rows.kept")).toBe("rows.kept");

@@ -64,6 +64,7 @@ function Page({ both }: { both: Both }) {
   const variables = comparing.variables(diff, before.content, after.content);
   const values = diff.values.filter((each) => !comparing.isNoise(each.part, each.path));
   const files = comparing.files(before.content, after.content);
+  const cut = before.content.more_files || after.content.more_files;
   const parts = diff.parts.filter((each) => each.change !== "same");
   return (
     <>
@@ -122,7 +123,7 @@ function Page({ both }: { both: Both }) {
           </div>
         </section>
       )}
-      {files && files.length > 0 && <Files pairs={files} />}
+      {files && (files.length > 0 || cut) && <Files pairs={files} cut={cut} />}
       {parts.length > 0 && <Parts parts={parts} />}
     </>
   );
@@ -191,7 +192,7 @@ function Variables({ pairs }: { pairs: comparing.VariablePair[] }) {
 
 const MOST_FILES = 300;
 
-function Files({ pairs }: { pairs: comparing.FilePair[] }) {
+function Files({ pairs, cut }: { pairs: comparing.FilePair[]; cut: boolean }) {
   return (
     <section aria-label="Files">
       <h2>{count(pairs.length, "file")}</h2>
@@ -225,6 +226,7 @@ function Files({ pairs }: { pairs: comparing.FilePair[] }) {
           </tbody>
         </table>
         {pairs.length > MOST_FILES && <p class="soft">and {pairs.length - MOST_FILES} more</p>}
+        {cut && <p class="soft">There are too many to list; those at the end were not compared.</p>}
       </div>
     </section>
   );
