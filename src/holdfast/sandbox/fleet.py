@@ -50,8 +50,8 @@ class Fleet:
         self.engine = engine
         self.settings = settings
         self.live: dict[str, LiveSandbox] = {}
-        self.freezer = Freezer(store, engine)
         self._chores = Chores()
+        self.freezer = Freezer(store, engine, self._chores)
         self._workshop = Workshop(engine, folder / "boxes", settings.limits.disk_bytes)
         self._catalogue = Catalogue(folder, settings.images)
         self._reviver = Reviver(
@@ -296,7 +296,7 @@ class Fleet:
                 copy.lease = await self._own(copy.identity, copy.request)
             return made
         finally:
-            await asyncio.to_thread(frozen.discard)
+            self.freezer.discard(frozen)
 
     async def _forked(
         self, kept: Kept, origin: Checkpoint, frozen: Frozen

@@ -11,6 +11,7 @@ from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError
 from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
+from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.live import Frozen, LiveSandbox
 from holdfast.store import Store
@@ -27,9 +28,10 @@ class Captured:
 class Freezer:
     """Takes checkpoints for one store, of sandboxes of one engine."""
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine, chores: Chores) -> None:
         self.store = store
         self.engine = engine
+        self._chores = chores
 
     async def checkpoint(
         self, sandbox: LiveSandbox, *, reason: str, during_execution: bool = False
@@ -49,7 +51,11 @@ class Freezer:
             try:
                 return Captured(await self.save(sandbox, frozen, reason), pause)
             finally:
-                await asyncio.to_thread(frozen.discard)
+                self.discard(frozen)
+
+    def discard(self, frozen: Frozen) -> None:
+        """Nobody waits for that: a file of gigabytes takes a while to delete."""
+        self._chores.begin_later(asyncio.to_thread(frozen.discard))
 
     def check(self, sandbox: LiveSandbox, during_execution: bool) -> None:
         if sandbox.ended:
@@ -117,4 +123,4 @@ class Freezer:
                     image=None,
                 )
             finally:
-                await asyncio.to_thread(frozen.discard)
+                self.discard(frozen)
