@@ -84,8 +84,15 @@ async def test_errors_say_what_is_wrong(server: Server) -> None:
         await busy.wait()
         with pytest.raises(BadInput):
             await sandbox.snapshot_filesystem("../x")
+        process = await sandbox.exec("bash", "sleep 1000")
         with pytest.raises(Unsupported, match="not enabled"):
             await sandbox.checkpoint()
+        assert sandbox.state == "lost"  # already
+        with pytest.raises(Conflict, match="hung up after a checkpoint that failed"):
+            await sandbox.exec("bash", "echo no")
+        with pytest.raises(Conflict, match="hung up after a checkpoint that failed"):
+            await process.stdout.read_all()
+    await (await Sandbox.attach(server.address, sandbox.sandbox_id)).kill()
     with pytest.raises(NotFound):
         await Sandbox.attach(server.address, "0" * 32, "x", token=server.token)
     with pytest.raises(UsageError, match="token"):
@@ -270,10 +277,50 @@ async def test_a_server_that_went_away(server: Server) -> None:
         process = await sandbox.exec("bash", "sleep 1000")
         for task in tasks:
             task.cancel()
+        with pytest.raises(Unreachable, match="connection"):
+            await process.stdout.read_all()
         assert (await process.wait()).reason
         assert sandbox.state == "lost"
     back = await Sandbox.attach(server.address, sandbox.sandbox_id, token=server.token)
     await back.kill()
+
+
+IDLE = {"enable_checkpoint": True, "enable_idle_timeout_auto_checkpoint": True}
+
+
+@pytest.mark.parametrize(("options", "state"), [({}, "deleted"), (IDLE, "checkpointed")])
+async def test_output_that_ends_with_its_sandbox(
+    server: Server, options: dict[str, object], state: str
+) -> None:
+    """Silence is no sign of life: the idle time is over, and whoever reads is told so."""
+    sandbox = await new(server, idle_timeout=1.0, **options)
+    process = await sandbox.exec("bash", "echo early; sleep 1000; echo late")
+    beside = await sandbox.exec("bash", "sleep 1000")
+    with pytest.raises(Conflict, match="idle time"):
+        await process.stdout.read_all()
+    with pytest.raises(Conflict, match="idle time"):
+        _ = [piece async for piece in beside.stderr]
+    assert await process.stdout.read() == "early\n"  # what came is not lost
+    with pytest.raises(Conflict, match="idle time"):
+        await process.stdout.read()
+    for each in (process, beside):
+        assert "idle time" in str((await each.wait()).reason)
+    with pytest.raises(Conflict, match="idle time"):
+        await sandbox.exec("bash", "echo no")
+    async with asyncio.timeout(60):
+        while sandbox.state == "running":
+            await asyncio.sleep(0.01)
+    assert sandbox.state == state
+
+
+async def test_output_that_this_program_ends(server: Server) -> None:
+    for end, word in ((Sandbox.detach, "left"), (Sandbox.kill, "killed")):
+        sandbox = await new(server)
+        process = await sandbox.exec("bash", "sleep 1000")
+        reading = asyncio.ensure_future(process.stdout.read_all())
+        await end(sandbox)
+        with pytest.raises(Conflict, match=word):
+            await reading
 
 
 def test_without_await(server: Server) -> None:

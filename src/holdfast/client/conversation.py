@@ -7,8 +7,9 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from holdfast.client.endings import DETACHED, OVER, Ending, State, announced
 from holdfast.client.link import Link, Unreachable, address, pause, pauses
 from holdfast.client.process import Exit, Process
 from holdfast.client.statuses import DISARMING, FAILED, FATAL, ON_THE_WAY, REFUSED, status_of
@@ -20,7 +21,6 @@ RECONNECT_SECONDS = 60.0
 ANSWER_SECONDS = 600.0
 CONFIRM_SECONDS = 5.0
 
-State = Literal["running", "checkpointed", "killed", "lost", "detached"]
 OnStatus = Callable[[str, str], None]
 
 
@@ -61,6 +61,7 @@ class Conversation:
         self.sandbox_id = ""
         self.sandbox_token = ""
         self.state: State = "running"
+        self._ending: Ending | None = None  # of the sandbox, once it is announced
 
     def attach_address(self) -> str:
         return address(self.url, f"/attach/{self.sandbox_id}", sandbox_token=self.sandbox_token)
@@ -83,6 +84,12 @@ class Conversation:
             await self.link.close()
         if self._reader is not None and self._reader is not asyncio.current_task():
             await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Close the connection to a sandbox that goes on."""
+        if self.state == "running":
+            self.state, self._ending = DETACHED.state, DETACHED
+        await self.close()
 
     async def begin(self, message: Mapping[str, object], binary: bool) -> Process:
         """Begin a process: the execution, or one beside it while there is one."""
@@ -128,6 +135,8 @@ class Conversation:
         except Unreachable:
             if link is self.link:
                 self._whole.clear()  # the reader will see it, too, and settle this
+            if self._ending is not None:
+                raise self._ending.error("it was not sent") from None
             raise
 
     async def ask(self, message: Mapping[str, object]) -> dict[str, Any]:
@@ -167,6 +176,8 @@ class Conversation:
 
     def check_running(self) -> None:
         if self.state != "running":
+            if self._ending is not None:
+                raise self._ending.error(f"the sandbox is {self.state}")
             raise Conflict(
                 f"the sandbox is {self.state}", hint="attach to it, or create another one"
             )
@@ -179,7 +190,12 @@ class Conversation:
                 await self._hear(message)
             if not await self._found_again():
                 break
-        self._give_up(Unreachable("the connection to the server ended"))
+        self._give_up(
+            Unreachable(
+                "the connection to the server ended",
+                hint="attach goes on if the sandbox is still there",
+            )
+        )
 
     async def _found_again(self) -> bool:
         """After the connection broke: whether there is a new one."""
@@ -239,7 +255,12 @@ class Conversation:
             if process is self.foreground:
                 self.foreground = None
             self.beside = {name: each for name, each in self.beside.items() if each != process}
-            process.end(Exit(reason="the connection broke when it ended"))
+            process.end(
+                Unreachable(
+                    "the connection broke when the process ended",
+                    hint="how it ended is not known, nor whether this is all it wrote",
+                )
+            )
 
     async def _hear(self, message: Mapping[str, Any]) -> None:
         event = message.get("event")
@@ -260,7 +281,7 @@ class Conversation:
         elif event == "exit" and process is not None:
             process.left(Exit(message.get("code"), message.get("signal"), message.get("reason")))
             if identity is not None:
-                process.end()
+                self._end(process)
                 self.beside.pop(identity, None)
         elif event == "error":
             self._hear_error(message)
@@ -275,6 +296,7 @@ class Conversation:
             return  # newer than we are
         if self._on_status is not None:
             self._on_status(status.name, text)
+        self._follow_end(status)
         if status is Status.RUNNING:
             self._armed = True
         elif status in DISARMING:
@@ -286,7 +308,7 @@ class Conversation:
                 self._begun.set_result(None)
         elif status is Status.EXECUTION_DONE and self.foreground is not None:
             process, self.foreground = self.foreground, None
-            process.end()
+            self._end(process)
         elif status in FAILED or status in REFUSED:
             self._failed = status
         elif status in (Status.NOT_FOUND, Status.IN_USE):
@@ -323,14 +345,28 @@ class Conversation:
         if self._step is not None and not self._step.done():
             self._step.set_exception(error)
 
+    # -- the end
+
+    def _follow_end(self, status: Status) -> None:
+        """Know of the end before whoever waits for something hears of it."""
+        awaited = self._awaited if self._step is not None else None
+        self._ending = announced(self._ending, status, awaited)
+        if self._ending is not None and status in OVER and self.state == "running":
+            self.state = self._ending.state
+
+    def _end(self, process: Process) -> None:
+        """By itself, or with its sandbox."""
+        process.end(None if self._ending is None else self._ending.error())
+
     def _give_up(self, error: HoldfastError) -> None:
         """Nothing more will be heard: tell everybody who waits."""
+        ending = self._ending
         if self.state == "running":
-            self.state = "lost"
+            self.state = "lost" if ending is None else ending.state
         self._whole.set()
-        self._interrupt(error)
+        self._interrupt(error if ending is None else ending.error("no answer comes"))
         for process in [*self.beside.values(), *([self.foreground] if self.foreground else [])]:
-            process.end(Exit(reason=str(error)))
+            process.end(error if ending is None else ending.error())
         self.beside.clear()
         self.foreground = None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.client.streams import Stream
+from holdfast.model.errors import HoldfastError
 
 
 class Wire(Protocol):
@@ -92,10 +93,19 @@ class Process:
         """It is known how it ended."""
         self._exit = how
 
-    def end(self, how: Exit | None = None) -> None:
-        self._exit = self._exit or how
-        self.stdout.finish()
-        self.stderr.finish()
+    def end(self, error: HoldfastError | None = None) -> None:
+        """Nothing more will be heard of it. An error is told to those who read, unless it had come
+        to an end of its own before."""
+        how = self._exit or Exit()
+        if how.code is not None:
+            error = None
+        elif error is None and how.signal is None and how.reason:
+            error = HoldfastError(f"the output ends here: {how.reason}")
+        if error is not None:
+            how = replace(how, reason=str(error))
+        self._exit = how
+        self.stdout.finish(error)
+        self.stderr.finish(error)
         self._ended.set()
 
 

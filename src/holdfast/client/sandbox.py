@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from holdfast.client.conversation import CheckpointInfo, Conversation, State
+from holdfast.client.conversation import CheckpointInfo, Conversation
+from holdfast.client.endings import State
 from holdfast.client.files import Files
 from holdfast.client.link import address
 from holdfast.client.member import RemoteMember
@@ -121,9 +122,7 @@ class Sandbox:
 
     async def detach(self) -> None:
         """Leave the sandbox as it is; it goes on, until it is idle for too long."""
-        if self.state == "running":
-            self._talk.state = "detached"
-        await self._talk.close()
+        await self._talk.leave()
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.sandbox_id or '(new)'} {self.state}>"

@@ -35,7 +35,8 @@ FAILED = frozenset(
         Status.LOCK_RENEWAL_ERROR,
     }
 )
-FATAL = frozenset({Status.ERROR, Status.LOCK_RENEWAL_ERROR})
+# Failures after which the server hangs up.
+FATAL = frozenset({Status.ERROR, Status.LOCK_RENEWAL_ERROR, Status.CHECKPOINT_ERROR})
 ON_THE_WAY = frozenset({Status.RESTORING, Status.LOCK_ACQUIRING, Status.LOCK_ACQUIRED})
 
 

@@ -18,7 +18,7 @@ from holdfast.client.process import Exit, Process
 from holdfast.client.sandbox import Sandbox
 from holdfast.client.streams import Stream
 from holdfast.client.web import Web
-from holdfast.model.errors import Conflict, NotFound
+from holdfast.model.errors import Conflict, HoldfastError, NotFound
 from holdfast.server.mcp import answers
 from holdfast.server.mcp import arguments as given
 from holdfast.server.mcp.contract import Progress
@@ -287,11 +287,12 @@ async def _follow(
 
     async def read(stream: Stream) -> str:
         pieces, kept = [], 0
-        async for text in stream:
-            if kept <= answers.CUT:
-                pieces.append(str(text))
-                kept += len(text)
-            await follower.heard(str(text))
+        with contextlib.suppress(HoldfastError):  # why it ended early is in how the process ended
+            async for text in stream:
+                if kept <= answers.CUT:
+                    pieces.append(str(text))
+                    kept += len(text)
+                await follower.heard(str(text))
         return "".join(pieces)
 
     late = False
