@@ -171,7 +171,7 @@ async def test_cells_run_while_a_checkpoint_is_written(make) -> None:
     second = asyncio.create_task(session.checkpoint(reason="second"))
     third = asyncio.create_task(session.checkpoint(reason="third"))
     await asyncio.sleep(0.3)
-    assert session._keeper.saving.waiting == MOST  # the third waits for room
+    assert session._keeper.saving.waiting == MOST  # the third, which was asked for, waits for room
     gate.set()
     await asyncio.gather(first, second, third)
     assert await reasons(session) == ["third", "second", "first"]

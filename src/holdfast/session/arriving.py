@@ -25,6 +25,7 @@ class Left:
     """A capture that is complete, in a file, which is ours to close."""
 
     open = False  # nothing is under way
+    long = False  # a worker leaves only little in a file
 
     def __init__(self, file: int, told: CapturingMessage) -> None:
         self._file = file
@@ -60,6 +61,8 @@ class Left:
 
 class Arriving:
     """The messages of a capture on their way through a pipe; it is ours to close."""
+
+    long = True  # or it would not be made by a copy
 
     def __init__(
         self, file: int, begun: CapturingMessage, timeout: float | None, worker: int

@@ -20,6 +20,7 @@ class Autosave:
         self._every = every
         self._save = save
         self._changed = False
+        self.owed: str | None = None  # the reason of one that was put off
         self._holds = 0
         self._clock: asyncio.Task[None] | None = None
 
@@ -38,9 +39,14 @@ class Autosave:
         self._changed = True
         return self._every == "cell" and not self.held
 
+    def put_off(self, reason: str) -> None:
+        """There is no room for it now; a later one has all that it would have had."""
+        self.owed = reason
+
     def saved(self) -> None:
         """All that ran so far is in a checkpoint."""
         self._changed = False
+        self.owed = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:

@@ -17,6 +17,8 @@ from holdfast.protocol.session_messages import (
 )
 from holdfast.session.memory import Distant, Memories
 
+_LONG = 16 << 20  # bytes that take a moment to be written
+
 
 class Captured(NamedTuple):
     """A capture as the worker sent it."""
@@ -35,6 +37,11 @@ class Captured(NamedTuple):
     def size(self) -> int:
         """Counted here: what a worker says about itself is not relied upon."""
         return sum(map(len, self.parts.values())) + self.memory.size
+
+    @property
+    def long(self) -> bool:
+        """Whether somebody would feel the time that it takes to be saved."""
+        return self.size > _LONG
 
 
 class Gathering:

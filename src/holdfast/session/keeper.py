@@ -41,6 +41,7 @@ class Keeper:
         self._history = history
         self._settings = settings
         self.saving = Saving()
+        self.saving.on_room = self._make_up
         self.autosave = Autosave(settings.auto_checkpoint, self.on_the_clock)
         self.report: Report | None = None  # of the last restore
         history.on_lost = self._lost
@@ -49,6 +50,7 @@ class Keeper:
         driver.after_cell = self.after_cell
         driver.on_death = self._rest
         self._resting: asyncio.Task[None] | None = None
+        self._making_up: asyncio.Task[None] | None = None
 
     # -- owning --------------------------------------------------------------------------
 
@@ -103,7 +105,8 @@ class Keeper:
                 reason=reason,
                 stage=stage,
                 save_to_disk=save_to_disk,
-            )
+            ),
+            captured.long,
         )
 
     async def wait_for(self, done: asyncio.Future[SessionCheckpoint]) -> SessionCheckpoint:
@@ -151,15 +154,30 @@ class Keeper:
         """An automatic checkpoint, as soon as the worker is free. Takes the lock itself."""
         async with self._driver.lock:
             if self._driver.alive and self.autosave.due:
-                await self._save_beside("automatic")
+                await self._save_beside(self.autosave.owed or "automatic")
+
+    def _make_up(self) -> None:
+        """There is room for the checkpoint that was put off, as soon as the worker is free."""
+        under_way = self._making_up is not None and not self._making_up.done()
+        if self.autosave.owed is not None and not under_way and not self._driver.closing:
+            self._making_up = asyncio.create_task(self.on_the_clock())
+
+    async def settle(self) -> None:
+        """Wait until all that ran is saved, as far as that was to happen by itself."""
+        await self.saving.settled()
+        if self.autosave.owed is not None and self.autosave.due and self._driver.alive:
+            await self._save_beside(self.autosave.owed)
+            await self.saving.settled()
 
     async def finish(self) -> None:
         """Before the worker ends: save what is due, unless a cell is in the way."""
         self.autosave.stop()
         self._driver.closing = True
-        if not self._driver.busy:
-            await self.on_the_clock()
         try:
+            if not self._driver.busy:
+                if self.saving.crowded:
+                    await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
+                await self.on_the_clock()
             await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
         except TimeoutError:
             self._driver.interrupt()
@@ -167,6 +185,9 @@ class Keeper:
 
     async def _save_beside(self, reason: str) -> None:
         """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""
+        if self.saving.crowded:  # and nobody waits for room either
+            self.autosave.put_off(reason)
+            return
         try:
             self.saving.leave(await self.freeze(reason))
         except HoldfastError as error:

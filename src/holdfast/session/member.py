@@ -46,6 +46,7 @@ class SessionMember:
         return await self._keeper.freeze_aside(reason, stage)
 
     async def enter(self, checkpoint: Checkpoint, trust: bool) -> None:
+        await self._keeper.settle()
         await self._keeper.enter(checkpoint, trust)
 
     async def run(self, code: str) -> None:

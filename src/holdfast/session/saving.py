@@ -1,8 +1,8 @@
 """Captures on their way into the store, beside the session that goes on.
 
 They are committed in the order in which they were captured, and only a few may be on their way:
-then the next capture waits. A failure that nobody waits for is raised by the next call, and at
-the end.
+then the next capture waits, or, where nobody asked for it, is put off. A failure that nobody waits
+for is raised by the next call, and at the end.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ class Saving:
         self._order = asyncio.Lock()
         self._room = asyncio.Semaphore(MOST)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._long = 0  # how many of them take long
+        self.on_room: Callable[[], None] | None = None  # called when one has arrived
         self._failure: BaseException | None = None
 
     @property
     def waiting(self) -> int:
         """How many are on their way."""
         return len(self._tasks)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there is no room, and will be none for a time that somebody would feel."""
+        return self._long > 0 and self._room.locked()
 
     async def room(self) -> None:
         """Wait until one more may be on its way. Whoever calls it begins one, or gives it back."""
@@ -40,10 +47,11 @@ class Saving:
         """There was nothing to save after all."""
         self._room.release()
 
-    def begin(self, save: Callable[[], _T]) -> asyncio.Future[_T]:
+    def begin(self, save: Callable[[], _T], long: bool = False) -> asyncio.Future[_T]:
         """Save in a thread, after everything that was begun before. Needs `room`."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._save(save, done))
+        self._long += long
+        task = asyncio.create_task(self._save(save, done, long))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return done
@@ -75,7 +83,7 @@ class Saving:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _save(self, save: Callable[[], _T], done: asyncio.Future[_T]) -> None:
+    async def _save(self, save: Callable[[], _T], done: asyncio.Future[_T], long: bool) -> None:
         try:
             async with self._order:
                 result = await asyncio.to_thread(save)
@@ -84,7 +92,10 @@ class Saving:
         else:
             done.set_result(result)
         finally:
+            self._long -= long
             self._room.release()
+            if self.on_room is not None:
+                self.on_room()
 
     def _note(self, done: asyncio.Future[_T]) -> None:
         error = done.exception()

@@ -271,9 +271,12 @@ class Session:
             return await self._keeper.wait_for(done)
 
     async def flush(self) -> None:
-        """Wait until all that was frozen so far is durable; raises what went wrong with it."""
+        """Wait until all that was frozen so far, or was to be frozen by itself, is durable.
+
+        Raises what went wrong with it.
+        """
         async with self._driver.lock:
-            await self._keeper.saving.settled()
+            await self._keeper.settle()
         self._keeper.saving.check()
 
     async def restore(
@@ -298,6 +301,7 @@ class Session:
         self._keeper.saving.check()
         with span("session.restore", subject=str(self.subject)):
             async with self._driver.lock:
+                await self._keeper.settle()
                 return await self._driver.to_the_end(
                     self._keeper.restore(reference, given, trust, timeout)
                 )
@@ -320,6 +324,7 @@ class Session:
         self._keeper.saving.check()
         with span("session.rollback", subject=str(self.subject)):
             async with self._driver.lock:
+                await self._keeper.settle()
                 return await self._driver.to_the_end(
                     self._keeper.rollback(to, given, trust, timeout)
                 )
