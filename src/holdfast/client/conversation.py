@@ -42,6 +42,7 @@ class Conversation:
     def __init__(self, url: str, token: str | None, on_status: OnStatus | None) -> None:
         self.url = url
         self._token = token
+        self._cookies: dict[str, str] = {}  # of a load balancer in between
         self._on_status = on_status
         self.link: Link | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -68,7 +69,7 @@ class Conversation:
 
     async def open(self, url: str, first: Mapping[str, object] | None = None) -> None:
         """Connect, and read until the sandbox runs, or the reason why it does not."""
-        self.link = await Link.open(url, self._token)
+        self.link = await Link.open(url, self._token, self._cookies)
         if first is not None:
             await self.link.send(first)
         self._reader = asyncio.create_task(self._read(), name="holdfast sandbox")
@@ -211,7 +212,7 @@ class Conversation:
         for seconds in pauses(RECONNECT_SECONDS):
             await pause(seconds)
             try:
-                self.link = await Link.open(self.attach_address(), self._token)
+                self.link = await Link.open(self.attach_address(), self._token, self._cookies)
             except Unreachable:
                 continue
             except HoldfastError as error:

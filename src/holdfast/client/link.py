@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -53,8 +53,9 @@ class Link:
         self._socket = socket
 
     @classmethod
-    async def open(cls, url: str, token: str | None) -> Link:
-        """Raises Denied, NotFound or Unreachable."""
+    async def open(cls, url: str, token: str | None, cookies: dict[str, str] | None = None) -> Link:
+        """Connect, with the cookies that were set before, and note those that are set now: a load
+        balancer finds the same server again by them. Raises Denied, NotFound or Unreachable."""
         try:
             import websockets
             from websockets.asyncio.client import connect
@@ -63,6 +64,8 @@ class Link:
                 "the sandbox client needs websockets", hint="pip install 'holdfast[server]'"
             ) from None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if cookies:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
         outgoing(headers)
         try:
             socket = await connect(
@@ -81,6 +84,8 @@ class Link:
             raise Unreachable(
                 f"the server cannot be reached: {error}", hint="is it running, at this address?"
             ) from None
+        if cookies is not None and socket.response is not None:
+            cookies.update(_cookies(socket.response.headers.get_all("Set-Cookie")))
         return cls(socket)
 
     async def send(self, message: Mapping[str, object]) -> None:
@@ -106,6 +111,14 @@ class Link:
 
     async def close(self) -> None:
         await self._socket.close()
+
+
+def _cookies(given: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names and values; what else a cookie says is for browsers."""
+    for each in given:
+        name, equals, value = each.partition(";")[0].partition("=")
+        if equals and name.strip():
+            yield name.strip(), value.strip()
 
 
 async def pause(seconds: float) -> None:
