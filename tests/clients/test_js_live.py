@@ -109,9 +109,13 @@ def test_every_flow(client: Path, server: Server, request: pytest.FixtureRequest
     assert report["numPassedTests"] == (9 if engine == "gvisor" else 8)
 
 
-def test_the_examples_of_the_readme(client: Path, server: Server, tmp_path: Path) -> None:
-    blocks = re.findall(r"```ts\n(.*?)```", (client / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 4
+def test_the_examples_of_the_docs(
+    client: Path, server: Server, tmp_path: Path, repository: Path
+) -> None:
+    pages = [client / "README.md", repository / "docs/reference/typescript.md"]
+    text = "".join(page.read_text() for page in pages)
+    blocks = re.findall(r"```ts\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 5
     for block in blocks:
         said = re.findall(r"(?:console\.log|process\.stdout\.write)\(.*\); // (.*)", block)
         expected = [line for text in said for line in text.split(", ")]
