@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, sync_playwright
 from tests import spans
+from tests.clients.conftest import run
 from tests.server.conftest import Server, Starter
 
 TOUR = """
@@ -63,13 +62,6 @@ RUNTIMES = {
 }
 
 
-@pytest.fixture(scope="module")
-def client(request: pytest.FixtureRequest) -> Path:
-    folder = Path(__file__).resolve().parents[2] / "clients/js"
-    run(folder, "npm", "run", "--silent", "build")
-    return folder
-
-
 @pytest.fixture(scope="module", params=["process", "gvisor"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -80,24 +72,11 @@ def server(
     starter.end()
 
 
-def run(folder: Path, *command: str, **environ: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def test_every_flow(client: Path, server: Server, request: pytest.FixtureRequest) -> None:
+def test_every_flow(built: Path, server: Server, request: pytest.FixtureRequest) -> None:
     engine = request.node.callspec.params["server"]
     report = json.loads(
         run(
-            client,
+            built,
             *("npx", "vitest", "run", "--config", "vitest.live.config.ts", "--reporter=json"),
             HOLDFAST_URL=server.address,
             HOLDFAST_TOKEN=server.token or "",
@@ -110,9 +89,9 @@ def test_every_flow(client: Path, server: Server, request: pytest.FixtureRequest
 
 
 def test_the_examples_of_the_docs(
-    client: Path, server: Server, tmp_path: Path, repository: Path
+    built: Path, server: Server, tmp_path: Path, repository: Path
 ) -> None:
-    pages = [client / "README.md", repository / "docs/reference/typescript.md"]
+    pages = [built / "README.md", repository / "docs/reference/typescript.md"]
     text = "".join(page.read_text() for page in pages)
     blocks = re.findall(r"```ts\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 5
@@ -120,41 +99,41 @@ def test_the_examples_of_the_docs(
         said = re.findall(r"(?:console\.log|process\.stdout\.write)\(.*\); // (.*)", block)
         expected = [line for text in said for line in text.split(", ")]
         values = json.dumps([server.address, server.token])
-        source = client / "node_modules/.example.ts"  # where `ws` is found
-        script = client / "node_modules/.example.mjs"
+        source = built / "node_modules/.example.ts"  # where `ws` is found
+        script = built / "node_modules/.example.mjs"
         source.write_text(
             f"const [url, token] = {values};\n"
-            + block.replace('"holdfast"', json.dumps(str(client / "dist/esm/index.js")))
+            + block.replace('"holdfast"', json.dumps(str(built / "dist/esm/index.js")))
         )
         options = ("--target=es2022", f"--outfile={script}", "--log-level=error")
-        run(client, "node_modules/.bin/esbuild", str(source), *options)
+        run(built, "node_modules/.bin/esbuild", str(source), *options)
         lines = run(tmp_path, "node", str(script)).split("\n")
         assert [line for line in lines if line] == expected, block
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_with_the_runtimes_own_websocket(
-    runtime: str, client: Path, server: Server, tmp_path: Path
+    runtime: str, built: Path, server: Server, tmp_path: Path
 ) -> None:
     """In an empty folder, where no package `ws` is found."""
-    assert told_by(runtime, TOUR, client, server, tmp_path) == SEEN
+    assert told_by(runtime, TOUR, built, server, tmp_path) == SEEN
 
 
-def told_by(runtime: str, script: str, client: Path, server: Server, folder: Path) -> Any:
+def told_by(runtime: str, script: str, built: Path, server: Server, folder: Path) -> Any:
     """What a script's function returns, which gets the package, the server's address and token."""
     values = ", ".join(json.dumps(value) for value in (server.address, server.token))
-    shutil.copy(client / "dist/esm/index.js", folder / "holdfast.mjs")
+    shutil.copy(built / "dist/esm/index.js", folder / "holdfast.mjs")
     (folder / "script.mjs").write_text(
         'import * as holdfast from "./holdfast.mjs";\n'
         f"console.log(JSON.stringify(await ({script})(holdfast, {values})));\n"
     )
     program, *options = RUNTIMES[runtime]
-    return json.loads(run(folder, str(client / program), *options, "script.mjs"))
+    return json.loads(run(folder, str(built / program), *options, "script.mjs"))
 
 
-def test_node_without_a_websocket_says_what_to_do(client: Path, tmp_path: Path) -> None:
+def test_node_without_a_websocket_says_what_to_do(built: Path, tmp_path: Path) -> None:
     """Node 20 has none, newer ones do."""
-    shutil.copy(client / "dist/esm/index.js", tmp_path / "holdfast.mjs")
+    shutil.copy(built / "dist/esm/index.js", tmp_path / "holdfast.mjs")
     (tmp_path / "create.mjs").write_text(
         'import { Sandbox } from "./holdfast.mjs";\n'
         "delete globalThis.WebSocket;\n"
@@ -177,9 +156,9 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
-def test_in_a_browser(client: Path, server: Server, page: Page) -> None:
+def test_in_a_browser(built: Path, server: Server, page: Page) -> None:
     page.goto(f"{server.address}/status")
-    source = (client / "dist/esm/index.js").read_text()
+    source = (built / "dist/esm/index.js").read_text()
     sockets: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
     seen = page.evaluate(IN_BROWSER % TOUR, [source, server.address, server.token])
@@ -208,14 +187,14 @@ def traced(tmp_path: Path, holdfast_home: Path) -> Iterator[tuple[Server, Path]]
 
 
 def test_one_id_from_the_client_to_the_engine(
-    client: Path, traced: tuple[Server, Path], page: Page, tmp_path: Path
+    built: Path, traced: tuple[Server, Path], page: Page, tmp_path: Path
 ) -> None:
     """From a program, and from a browser, which has only its messages to say it in."""
     server, file = traced
     page.goto(f"{server.address}/status")
-    source = (client / "dist/esm/index.js").read_text()
+    source = (built / "dist/esm/index.js").read_text()
     in_browser = page.evaluate(IN_BROWSER % TRACED, [source, server.address, server.token])
-    told = [told_by("bun", TRACED, client, server, tmp_path), in_browser]
+    told = [told_by("bun", TRACED, built, server, tmp_path), in_browser]
     _, errors = server.stop(signal.SIGTERM)
     log = [
         {**line, "holdfast.request_id": line.get("request_id", "nobody's")}
