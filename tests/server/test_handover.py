@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
+import statistics
 import time
 from pathlib import Path
 
 import httpx
+import pytest
 from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
@@ -120,10 +122,12 @@ async def test_only_a_seal_of_the_stores_key_is_heard(start: Starter, holdfast_h
     await wire.rest()
 
 
+@pytest.mark.alone
 async def test_ten_handovers_of_a_counter_on_one_bucket(
     s3: ObjectStore, prefix: str, tmp_path: Path
 ) -> None:
-    """Nothing is lost and nothing comes twice: what all the clients saw is every number once."""
+    """Nothing is lost and nothing comes twice: what all the clients saw is every number once. The
+    first takes longest: all its memory is new, and goes to the bucket and comes from there."""
     environ = {**s3.environ, "HOLDFAST_STORE": f"s3://bucket/{prefix}"}
     key = "ab" * 32
     starters = [
@@ -146,7 +150,9 @@ async def test_ten_handovers_of_a_counter_on_one_bucket(
             seen += await numbers(other, 3)
             other.identity, wire = wire.identity, other
         assert counted(seen)
-        print("handovers took", ", ".join(f"{each * 1000:.0f} ms" for each in taken))
+        middle, most = statistics.median(taken), max(taken)
+        print(f"a handover took {middle * 1000:.0f} ms, the slowest {most * 1000:.0f} ms")
+        assert middle <= 0.5
         await wire.send(action="kill_sandbox")
         await wire.rest()
     finally:

@@ -102,6 +102,24 @@ def test_what_this_machine_wrote_is_restored_without_a_download(machines: Machin
         assert traffic(again).received - before < 20_000
 
 
+def test_what_is_read_as_of_one_moment_is_asked_for_once(machines: Machines) -> None:
+    here, there = next(machines), next(machines)
+    with here.open() as store, there.open() as other:
+        first = save(store, b"one")
+        with other.steady():
+            seen = other.head("state/x")
+            assert seen == first
+            assert other.read(seen, "part") == b"one"
+            before = traffic(other).requests
+            second = save(store, b"two")
+            assert other.head("state/x") == first  # not asked for again
+            assert other.read(first, "part") == b"one"
+            assert len(other.show(first).parts) == 1
+            assert traffic(other).requests == before
+            third = save(other, b"three")  # who writes meets what others wrote all the same
+        assert [each.id for each in other.list("state/x")] == [third.id, second.id, first.id]
+
+
 def test_of_a_large_part_only_what_is_asked_for_is_sent(machines: Machines, noise) -> None:
     here, there = next(machines), next(machines)
     data = noise(40 * MB)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Coroutine
+import time
+from collections.abc import Awaitable, Coroutine, Iterator
 
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger("holdfast.sandbox")
 # Whoever was given a sandbox, or gave one back, is about to do more: what is not for them waits.
 REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 3.0  # where there is always somebody
 
 
 class Chores:
@@ -20,6 +22,31 @@ class Chores:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._moving = 0
+        self._moved = float("-inf")
+
+    @contextlib.contextmanager
+    def moving(self) -> Iterator[None]:
+        """While a sandbox is put away or brought back, somebody waits for every millisecond."""
+        self._moving += 1
+        try:
+            yield
+        finally:
+            self._moving -= 1
+            self._moved = time.monotonic()
+
+    async def rest(self) -> None:
+        """Wait a moment, and then for those who move a sandbox, but not for ever."""
+        began = time.monotonic()
+        while not self._stopping.is_set():
+            now = time.monotonic()
+            since = now if self._moving else max(began, self._moved)
+            until = min(since + REST_SECONDS, began + LONGEST_REST_SECONDS)
+            if now >= until:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - now):
+                    await self._stopping.wait()
 
     def begin(self, work: Awaitable[None]) -> None:
         self._add(_done(work))
@@ -34,9 +61,7 @@ class Chores:
         task.add_done_callback(self._tasks.discard)
 
     async def _rested(self, work: Awaitable[None]) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REST_SECONDS):
-                await self._stopping.wait()
+        await self.rest()
         await _done(work)
 
     async def finish(self, seconds: float) -> None:

@@ -15,6 +15,7 @@ from holdfast.model.errors import (
     HoldfastError,
     NotFound,
 )
+from holdfast.model.owner import Owner
 from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import handing, keeping, owning, watching
@@ -60,7 +61,9 @@ class Fleet:
         self.templates = Templates(
             self.freezer, self._workshop, self._catalogue, settings, folder, self._chores
         )
-        self._maker = Maker(store, self._workshop, self._catalogue, settings, self.templates)
+        self._maker = Maker(
+            store, self._workshop, self._catalogue, settings, self.templates, self._chores
+        )
         # How often since the server began, for whoever watches it.
         self.counters = dict.fromkeys(
             ("created", "restored", "forked", "handed_over", "ended", "broken"), 0
@@ -183,14 +186,7 @@ class Fleet:
             if live.client is not None:
                 raise Conflict("another client is attached to this sandbox")
             return live
-        subject = keeping.subject_of(identity)
-        owner = await asyncio.to_thread(self.store.owner, subject)
-        try:
-            kept = await asyncio.to_thread(self._kept, identity)
-        except NotFound:
-            if owner is None:
-                raise
-            kept = None  # it runs elsewhere and was never frozen; its owner knows the token
+        owner, kept = await asyncio.to_thread(self._looked, identity)
         if kept is not None and not keeping.fits(token, kept.token):
             raise Denied("the sandbox token is wrong")
         if identity in self._restoring:
@@ -211,13 +207,35 @@ class Fleet:
         await asyncio.to_thread(handing.want, self.store, kept.checkpoint, self.settings.url)
         return kept
 
+    def _looked(self, identity: str) -> tuple[Owner | None, Kept | None]:
+        """Who runs a sandbox, and what is kept of it. Raises NotFound."""
+        with self.store.steady():
+            owner = self.store.owner(keeping.subject_of(identity))
+            try:
+                return owner, self._kept(identity)
+            except NotFound:
+                if owner is None:
+                    raise
+                return owner, None  # it was never frozen; its owner knows the token
+
     def _kept(self, identity: str, known: Kept | None = None) -> Kept:
         """The newest of a sandbox; what is known of that already need not be read again."""
-        head = self.store.head(keeping.subject_of(identity))
-        if head is None or keeping.KILLED in head.tags:
-            raise NotFound(f"there is no sandbox {identity}")
-        same = known is not None and known.checkpoint == head.id
-        return known if known is not None and same else keeping.read(self.store, head)
+        with self.store.steady():
+            head = self.store.head(keeping.subject_of(identity))
+            if head is None or keeping.KILLED in head.tags:
+                raise NotFound(f"there is no sandbox {identity}")
+            same = known is not None and known.checkpoint == head.id
+            return known if known is not None and same else keeping.read(self.store, head)
+
+    def _ours(self, identity: str, kept: Kept) -> Kept:
+        """What is to be brought back, now that nobody else owns it: whoever had it until now may
+        have frozen it once more. Raises Unsupported."""
+        with self.store.steady():
+            kept = self._kept(identity, kept)
+            kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
+            if kept.request.enable_sandbox_handoff:
+                handing.have(self.store, identity)
+        return kept
 
     def check(self, kept: Kept, tenant: Tenant = OWNER) -> None:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
@@ -229,7 +247,7 @@ class Fleet:
         self, identity: str, kept: Kept, tell: Tell | None = None, tenant: Tenant = OWNER
     ) -> LiveSandbox:
         """Bring a sandbox back under its own id. Raises HoldfastError; the checkpoint stays."""
-        with span("sandbox.restore", sandbox=identity):
+        with span("sandbox.restore", sandbox=identity), self._chores.moving():
             return await self._restore(identity, kept, tell, tenant)
 
     async def _restore(
@@ -243,11 +261,7 @@ class Fleet:
             with self.admission.room(tenant):
                 lease = await self._own(identity, kept.request, tell, wait)
                 try:
-                    # Whoever had it until now may have frozen it once more.
-                    kept = await asyncio.to_thread(self._kept, identity, kept)
-                    kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
-                    if wait:
-                        await asyncio.to_thread(handing.have, self.store, identity)
+                    kept = await asyncio.to_thread(self._ours, identity, kept)
                     async with self.admission.gate.turn(tenant.name):
                         sandbox = await self._reviver.revive(identity, kept.token, kept)
                 except BaseException:

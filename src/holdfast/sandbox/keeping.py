@@ -258,7 +258,7 @@ def filling(store: Store, kept: Kept) -> Callable[[Path], None]:
 
 def fetch_files(store: Store, checkpoint: str, into: Path) -> None:
     """Lay out the files of a checkpoint in an empty upper."""
-    with store.open(checkpoint, FILES) as stream:
+    with store.steady(), store.open(checkpoint, FILES) as stream:
         upper.unpack(stream, into)
 
 
@@ -277,6 +277,12 @@ def unpack_files(files: Path, into: Path) -> None:
 def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
     """Write the engine's images; every byte is verified on the way."""
     image.mkdir(parents=True)
+    with store.steady():
+        _fetch_images(store, kept, image)
+    stored.arrange(image)
+
+
+def _fetch_images(store: Store, kept: Kept, image: Path) -> None:
     for name in kept.memory:
         last = name.removeprefix(stored.SLOTS)
         if "/" in last or last in ("", ".", ".."):
@@ -287,7 +293,6 @@ def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
             store.copy_part(kept.checkpoint, MEMORY + name, fd)
         finally:
             os.close(fd)
-    stored.arrange(image)
 
 
 def fetch(store: Store, kept: Kept, image: Path, upper: Path) -> None:

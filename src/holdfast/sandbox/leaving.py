@@ -52,6 +52,12 @@ class Exits:
     ) -> Captured:
         """A checkpoint of a sandbox that ends with it. Nothing of it is given up before the
         checkpoint is durable. With `force`, what runs and cannot be frozen is killed."""
+        with self._chores.moving():
+            return await self._put_away(sandbox, tell, reason, during_execution, force)
+
+    async def _put_away(
+        self, sandbox: LiveSandbox, tell: Tell, reason: str, during_execution: bool, force: bool
+    ) -> Captured:
         async with sandbox.work:
             if force and not self._freezer.engine.capabilities.during_execution:
                 await self._kill_executions(sandbox, tell)

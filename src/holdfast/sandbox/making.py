@@ -12,6 +12,7 @@ from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import egress, keeping
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
+from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.templates import Templates
@@ -38,13 +39,14 @@ class Maker:
         catalogue: Catalogue,
         settings: Settings,
         templates: Templates,
+        chores: Chores,
     ) -> None:
         self._store = store
         self._workshop = workshop
         self._catalogue = catalogue
         self._settings = settings
         self._templates = templates
-        self.pool = Pool(self._plain, settings.warm)
+        self.pool = Pool(self._plain, settings.warm, chores.rest)
 
     def check(self, request: CreateRequest) -> None:
         """Everything that can be said without starting anything. Raises HoldfastError."""

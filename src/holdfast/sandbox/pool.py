@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.body import Body
-from holdfast.sandbox.chores import REST_SECONDS
 
 log = logging.getLogger("holdfast.sandbox")
 
@@ -16,8 +15,14 @@ log = logging.getLogger("holdfast.sandbox")
 class Pool:
     """Keeps so many bodies ready; a body that is taken is replaced in the background."""
 
-    def __init__(self, make: Callable[[], Awaitable[Body]], size: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Body]],
+        size: int,
+        rest: Callable[[], Awaitable[None]],
+    ) -> None:
         self._make = make
+        self._rest = rest
         self._size = size
         self._ready: list[Body] = []
         self._filling: asyncio.Task[None] | None = None
@@ -32,18 +37,19 @@ class Pool:
         while self._ready and taken is None:
             body = self._ready.pop(0)
             taken = None if body.line.gone.done() else body
-        self.fill(REST_SECONDS)
+        self.fill(rested=True)
         return taken
 
-    def fill(self, rest: float = 0.0) -> None:
+    def fill(self, *, rested: bool = False) -> None:
         """Make what is missing, one after the other, in the background, after a rest."""
         if self._closed or len(self._ready) >= self._size:
             return
         if self._filling is None or self._filling.done():
-            self._filling = asyncio.create_task(self._fill(rest), name="holdfast pool")
+            self._filling = asyncio.create_task(self._fill(rested), name="holdfast pool")
 
-    async def _fill(self, rest: float) -> None:
-        await asyncio.sleep(rest)
+    async def _fill(self, rested: bool) -> None:
+        if rested:
+            await self._rest()
         while len(self._ready) < self._size and not self._closed:
             try:
                 self._ready.append(await self._make())

@@ -187,7 +187,8 @@ class Templates:
             raise
 
     def _put(self, name: str, stock: Stock) -> Stock:
-        stock.pool = Pool(partial(self._make, stock, self._settings.limits), self._settings.warm)
+        make = partial(self._make, stock, self._settings.limits)
+        stock.pool = Pool(make, self._settings.warm, self._chores.rest)
         old = self._stocks.pop(name, None)
         self._stocks[name] = stock
         gone = [old] if old is not None else []

@@ -69,10 +69,25 @@ class Ledger:
         self.tables = Tables()
         self.catalogue = Catalogue()
         self._lock = threading.RLock()
-        self.refresh()
+        self._looked = threading.local()  # whether this thread did, and goes by what it saw
+        self._read_on()
 
     def refresh(self) -> Catalogue:
         """Take in what others wrote."""
+        return self.catalogue if getattr(self._looked, "once", False) else self._read_on()
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Look once, and let `refresh` of this thread give what is known until the end."""
+        before = getattr(self._looked, "once", False)
+        self.refresh()
+        self._looked.once = True
+        try:
+            yield
+        finally:
+            self._looked.once = before
+
+    def _read_on(self) -> Catalogue:
         with self._lock:
             tail = self.backend.entries(self.catalogue.seq)
             now = self.catalogue
@@ -123,7 +138,7 @@ class Ledger:
 
     def declare(self) -> None:
         """Let a new log begin by saying that it is encrypted, if it is."""
-        while self.cipher.seals and not self.refresh().seq:
+        while self.cipher.seals and not self._read_on().seq:
             self._try(self._declaration)
 
     def _try(self, build: Build) -> Catalogue | None:
@@ -144,7 +159,7 @@ class Ledger:
             try:
                 frame = self.backend.append(signed)
             except Behind:
-                self.refresh()
+                self._read_on()
                 return None
             record = self._take(now, frame, entry)
             if record is not None and frame.body_size:
@@ -166,7 +181,7 @@ class Ledger:
             return now, *build(now)
         except HoldfastError:
             seq = now.seq
-            if self.refresh().seq == seq:
+            if self._read_on().seq == seq:
                 raise
         now = self.catalogue
         return now, *build(now)

@@ -94,6 +94,14 @@ class Opened:
         """Take in what others wrote; every other method does so by itself."""
         self._ledger.refresh()
 
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Inside this block, what this thread reads is of one moment: it looks once what others
+        wrote, and not at every step. On a bucket, each look is a request that somebody waits for.
+        """
+        with self._holding(), self._ledger.steady():
+            yield
+
     def close(self) -> None:
         self._ledger.backend.close()
 
