@@ -137,13 +137,41 @@ async def test_a_lost_lease_ends_the_sandbox_here(start: Starter) -> None:
         first.process.send_signal(signal.SIGCONT)
 
 
+def _groups(home: Path) -> limits.Groups:
+    """Of the only sandbox."""
+    boxes = [path.name for path in home.glob("run/*/boxes/*")]
+    [ours] = [name for name in boxes if limits.left_by(name).folders]
+    return limits.left_by(ours)
+
+
+async def test_a_kill_that_nothing_comes_of_is_told(start: Starter, holdfast_home: Path) -> None:
+    wire = await created(start(*PROCESS, "--pool", "0"))
+    await wire.send(language="bash", code="echo begun; sleep 1000")
+    await wire.until("stdout")
+    inside = (_groups(holdfast_home).folders[0] / "cgroup.procs").read_text().split()
+    for pid in inside:  # the agent is one of them
+        os.kill(int(pid), signal.SIGSTOP)
+    try:
+        await wire.send(action="kill_process", request_id="k")
+        assert await wire.until("error") == ["EXECUTION_FORCE_KILL_ERROR", "error"]
+        assert "did not kill it" in wire.heard[-1]["message"]
+        assert wire.heard[-1]["request_id"] == "k"
+    finally:
+        for pid in inside:
+            os.kill(int(pid), signal.SIGCONT)
+    assert await wire.until("EXECUTION_DONE") == ["EXECUTION_DONE"]  # what it was told in time
+    assert wire.heard[-2] == {"event": "exit", "signal": 9}
+    assert await wire.run("bash", "echo next") == "next\n"
+    await wire.send(action="kill_process", process_id=[])
+    assert await wire.until("error") == ["EXECUTION_FORCE_KILL_ERROR", "error"]
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
+
+
 async def test_a_sandbox_that_breaks_is_told(start: Starter, holdfast_home: Path) -> None:
     server = start(*PROCESS, "--pool", "0")
     wire = await created(server)
-    boxes = [path.name for path in holdfast_home.glob("run/*/boxes/*")]
-    ours = [name for name in boxes if limits.left_by(name).folders]
-    assert len(ours) == 1
-    limits.left_by(ours[0]).kill()
+    _groups(holdfast_home).kill()
     assert await wire.rest() == (["ERROR", "error"], 4000)
     assert "broke" in wire.heard[-1]["message"]
     async with attach(server, wire.identity) as back:

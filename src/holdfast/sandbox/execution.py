@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model.errors import Corrupt
+from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.protocol.sandbox_messages import Encoding, ExitEvent, OutputEvent
 from holdfast.sandbox.line import AgentLine, Exit, Process
 from holdfast.sandbox.replay import Piece, Replay
+
+KILL_SECONDS = 4.5  # clients wait for five
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +27,11 @@ class Execution:
     sent: int = 0  # the offset behind what was passed on
     reason: str | None = None  # why a limit ended it
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+    # Cleared while it is being killed: a client must hear of that before it hears of the end.
+    tellable: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tellable.set()
 
     @property
     def exit(self) -> Exit | None:
@@ -34,6 +41,14 @@ class Execution:
     def done(self) -> bool:
         """It has ended and everything was passed on."""
         return self.process.exit is not None and self.sent >= self.process.replay.end
+
+    async def kill(self) -> None:
+        """Raises HoldfastError when nothing comes of it."""
+        if not await self.process.killed(KILL_SECONDS):
+            raise HoldfastError(
+                f"the sandbox's agent did not kill it within {KILL_SECONDS:g} s",
+                hint="it may still do so; kill the sandbox to be sure",
+            )
 
     def pieces(self) -> list[Piece]:
         return self.process.replay.after(self.sent)

@@ -167,6 +167,20 @@ class Process:
     def kill(self) -> None:
         self._line.send({"type": "kill", "id": self.identity})
 
+    async def killed(self, seconds: float) -> bool:
+        """Kill it, and wait for its end; whether the agent has carried that out. An end cannot be
+        told while its last output waits for a slow reader, or while the sandbox stands still."""
+        self.kill()
+        if not self._delayed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.wait()
+        return self.exit is not None or self._delayed
+
+    @property
+    def _delayed(self) -> bool:
+        return self._owed >= UNPAID or self._line.still
+
     def resize(self, rows: int, columns: int) -> None:
         self._line.send({"type": "resize", "id": self.identity, "rows": rows, "columns": columns})
 
@@ -250,6 +264,10 @@ class AgentLine:
         """A process that a restored sandbox brought along."""
         process = self.processes[identity] = Process(self, identity, replay, balance)
         return process
+
+    @property
+    def still(self) -> bool:
+        return not self._moving.is_set()
 
     async def quiesce(self, epoch: int) -> None:
         """After this neither side has a frame under way. Raises CaptureFailed."""

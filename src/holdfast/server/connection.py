@@ -258,6 +258,7 @@ class Connection:
                 break
             if execution.sent >= process.replay.end and process.exit is None:
                 await process.changed()
+        await execution.tellable.wait()
         if self.closed.is_set() or sandbox.away:
             return
         await self.say(execution.exit_event())
@@ -283,14 +284,24 @@ class Connection:
 
     async def _kill_process(self, sandbox: LiveSandbox, request: KillProcessRequest) -> None:
         if request.process_id is not None:
-            sandbox.find(request.process_id).process.kill()
+            await sandbox.find(request.process_id).kill()
             return
-        # Said before it is done: the client must hear of the killing before the end.
-        await self.tell(Fact.PROCESS_KILLED)
         try:
-            sandbox.find(None).process.kill()
+            execution = sandbox.find(None)
         except NotFound:
-            return  # nothing was running, and the client knows now
+            await self.tell(Fact.PROCESS_KILLED)  # nothing was running: so it is
+            return
+        execution.tellable.clear()
+        try:
+            await execution.kill()
+            await self.tell(Fact.PROCESS_KILLED)
+        except HoldfastError as error:
+            if self._conversation.phase is Phase.OPEN:  # or it is taken away, with what runs
+                await self.tell(
+                    Fact.PROCESS_KILL_FAILED, str(error), error=error, request_id=request.request_id
+                )
+        finally:
+            execution.tellable.set()
 
     async def _reconnect(self, sandbox: LiveSandbox, request: ReconnectRequest) -> None:
         await self.tell(Fact.RECONNECTED)
