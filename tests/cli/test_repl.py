@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from tests.cli.conftest import HOLDFAST, Run
+from tests.cli.conftest import Run
+from tests.cli.person import COLOUR, SGR, Person
 
 from holdfast.cli.prompt.typing import indentation, is_complete
 from holdfast.model.errors import BadInput
@@ -18,39 +19,16 @@ from holdfast.view import magics
 PROMPT = r"\[\d+\] "
 
 
-class Person:
-    """Somebody at a terminal."""
-
-    def __init__(self, *arguments: str) -> None:
-        environ = {**os.environ, "TERM": "dumb", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        self.child: pexpect.spawn[str] = pexpect.spawn(
-            str(HOLDFAST),
-            list(arguments),
-            env=environ,
-            encoding="utf-8",
-            timeout=60,
-            dimensions=(40, 120),
-        )
-
-    def sees(self, pattern: str) -> str:
-        self.child.expect(pattern)
-        return str(self.child.before)
-
-    def types(self, *lines: str) -> None:
-        for line in lines:
-            self.child.send(line + "\r")
-
-
 @pytest.fixture
 def people() -> Iterator[list[Person]]:
     them: list[Person] = []
     yield them
     for person in them:
-        person.child.close(force=True)
+        person.leaves()
 
 
-def sit_down(people: list[Person], *arguments: str) -> Person:
-    person = Person("repl", *arguments)
+def sit_down(people: list[Person], *arguments: str, term: str = "dumb") -> Person:
+    person = Person("repl", *arguments, term=term)
     people.append(person)
     return person
 
@@ -87,7 +65,8 @@ def test_type_kill_resume_roll_back_and_fork(people: list[Person], program: Run)
     second.types("%fork other")
     second.sees(r"session/other is there")
     second.types("%whos")
-    second.sees(r"rows +list +3 items")
+    second.sees(r"rows +list +3 items +\d+ B +exact")
+    second.sees(r"largest +function .*rebuilt")
     # What is typed before the terminal is ours again may be lost, so it is typed until it is heard.
     for _ in range(20):
         second.child.sendeof()
@@ -99,6 +78,62 @@ def test_type_kill_resume_roll_back_and_fork(people: list[Person], program: Run)
 
     forked = program("repl", "other", stdin="rows\n")
     assert forked.out == "[3, 1, 2]\n"
+
+
+UP, DOWN, LINE_START, LINE_END, KILL_LINE = "\x1b[A", "\x1b[B", "\x01", "\x05", "\x0b"
+
+
+def test_colours_editing_and_history_at_a_terminal(people: list[Person]) -> None:
+    first = sit_down(people, "work", term="xterm-256color")
+    first.sees(r"\[1\] ")
+    first.child.send("def ")
+    first.sees(COLOUR + "def")  # while it is typed
+    first.types("once(n):")
+    first.child.send("return n * 2")
+    first.sees("return")
+    first.child.send(UP + LINE_START + KILL_LINE + "def twice(n):" + DOWN + LINE_END)
+    first.types("", "")  # the empty line that ends a block
+    first.sees(r"\[2\] ")
+    first.types("twice(21)")
+    first.sees(r"42\r\n")
+    first.sees(r"\[3\] ")
+    first.types("%log")
+    first.sees("cell 2")  # now it is durable
+    os.kill(first.child.pid, 9)
+    first.child.wait()
+
+    second = sit_down(people, "work", term="xterm-256color")
+    second.sees(r"came back: twice")
+    second.sees(r"\[3\] ")
+    second.types(UP + UP)
+    second.sees(r"42\r\n")
+    second.sees(r"\[4\] ")
+    second.child.send(UP * 4)  # a cell of several lines comes back whole
+    second.sees("def.* .*twice")
+    second.sees("return")
+    second.types("")
+    second.sees(r"\[5\] ")
+
+
+def test_variables_with_what_changed_at_a_terminal(people: list[Person]) -> None:
+    person = sit_down(people, "work", term="xterm-256color")
+    person.sees(r"\[1\] ")
+    person.types("rows, same = [1], 'same'; f = lambda: 1")
+    person.sees(r"\[2\] ")
+    person.types("rows.append(2)")
+    person.sees(r"\[3\] ")
+    person.types("%whos")
+    person.sees("CHANGED")
+    person.sees(r"\[3\] ")
+    shown = re.sub(SGR, "", str(person.child.before))
+    assert re.search(r"rows +list +2 items +\d+ B +exact +changed", shown)
+    assert re.search(r"f +function +\d+ B +rebuilt", shown)
+    assert re.search(r"same +str .*exact +\r", shown)
+    person.types("%restore ~1")
+    person.sees(r"now at \w{8}: cell 1")
+    person.sees(r"3 names came back: ")
+    person.types("rows")
+    person.sees(r"\[1\]\r\n")
 
 
 def test_who_owns_a_running_session_is_told(people: list[Person], program: Run) -> None:

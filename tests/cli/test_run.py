@@ -167,3 +167,26 @@ def test_killed_in_every_cell(program: Run, script: Path, tmp_path: Path) -> Non
     assert done.code == 0, done.err
     assert done.out == f"{list(range(1, 11))}\n"
     assert log(tmp_path) == [number for n in range(1, 11) for number in (n, n)]
+
+
+def test_a_worker_that_is_killed_is_gone_on_without(
+    program: Run, script: Path, tmp_path: Path
+) -> None:
+    """Killed by itself here, as by the kernel when memory runs out: `run` is told, and says so."""
+    script.write_text(
+        SCRIPT.replace(
+            "note(2)\n",
+            "note(2)\nif not os.path.exists('killed'):\n"
+            "    open('killed', 'w').close()\n    os.kill(os.getpid(), 9)\n",
+        )
+    )
+    killed = program("run", "work", "script.py")
+    assert killed.code == 1, killed.err
+    assert "error: cell 2 (script.py, line 9): WorkerDied: " in killed.err
+    assert "1 of 3 cells are kept" in killed.err
+    assert log(tmp_path) == [1, 2]
+
+    again = program("run", "work", "script.py")
+    assert (again.code, again.out) == (0, "[1, 2, 3]\n"), again.err
+    assert "going on at cell 2 from" in again.err
+    assert log(tmp_path) == [1, 2, 2, 3]

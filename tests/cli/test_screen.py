@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
-from tests.cli.conftest import HOLDFAST
+from tests.cli.person import Person
 
 GONE = re.escape("\x1b[1A\x1b[2K")  # the bar's line is taken away, and the cursor stands there
 
@@ -19,25 +18,17 @@ Watch = Callable[[str], "pexpect.spawn[str]"]
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Watch]:
     """Somebody runs a script and watches it."""
-    begun: list[pexpect.spawn[str]] = []
+    begun: list[Person] = []
 
     def call(text: str) -> pexpect.spawn[str]:
         script = tmp_path / "script.py"
         script.write_text(text)
-        child: pexpect.spawn[str] = pexpect.spawn(
-            str(HOLDFAST),
-            ["run", "work", str(script)],
-            env={**os.environ, "TERM": "xterm"},
-            encoding="utf-8",
-            timeout=60,
-            dimensions=(40, 100),
-        )
-        begun.append(child)
-        return child
+        begun.append(Person("run", "work", str(script), term="xterm"))
+        return begun[-1].child
 
     yield call
-    for child in begun:
-        child.close(force=True)
+    for person in begun:
+        person.leaves()
 
 
 def test_lines_stay_whole_above_the_bar(watch: Watch, tmp_path: Path) -> None:

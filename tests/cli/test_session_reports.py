@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.person import COLOUR, Person
 
 from holdfast import sync
 from holdfast.store import Store, open_store
@@ -90,6 +91,16 @@ def test_reports_and_changes(run: Run, captured: None) -> None:
     nothing = run("diff", "session/analysis~1", "session/analysis")
     assert (nothing.code, nothing.out) == (0, "")
     assert "the same content" in nothing.err
+
+
+def test_code_is_highlighted_at_a_terminal(captured: None) -> None:
+    person = Person("show", "session/analysis~1", term="xterm-256color")
+    try:
+        person.sees("CHANGED")
+        person.sees(COLOUR + "def")
+        person.sees(COLOUR + "double")
+    finally:
+        person.leaves()
 
 
 def odd(store: Store, value: object) -> str:
