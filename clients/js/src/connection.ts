@@ -52,6 +52,7 @@ export class Connection {
   readonly #listener: Listener;
   readonly #cookies = new Map<string, string>();
   #socket: Socket | undefined;
+  #left = false;
 
   constructor(url: string, tokens: Tokens, factory: SocketFactory, listener: Listener) {
     this.url = url;
@@ -73,6 +74,11 @@ export class Connection {
     const socket = await this.#factory(socketUrl(this.url, path), options, (cookie) =>
       this.#remember(cookie),
     );
+    if (this.#left) {
+      // Whoever wanted it has gone while the way was looked for: nothing may begin at its end.
+      socket.close(1000);
+      throw new ConnectionLost("the connection was given up before it was made");
+    }
     this.#socket = socket;
     await new Promise<void>((resolve, reject) => {
       let opened = false;
@@ -110,6 +116,7 @@ export class Connection {
         this.send(hello());
         return;
       } catch (error) {
+        if (!wanted()) return;
         if (attempt + 1 >= ATTEMPTS || error instanceof Denied) throw error;
       }
     }
@@ -129,6 +136,7 @@ export class Connection {
 
   /** Hang up. The listener is not told: it is the one who asked. */
   close(code = 1000, reason = ""): void {
+    this.#left = true;
     const socket = this.#socket;
     this.#socket = undefined;
     socket?.close(code, reason);

@@ -24,7 +24,7 @@ import {
   type ExecOptions,
   SandboxState,
 } from "./types.js";
-import { Waiting, within } from "./waiting.js";
+import { checkWanted, shared, Waiting, within } from "./waiting.js";
 
 export class Conversation {
   readonly options: ConnectOptions;
@@ -89,6 +89,7 @@ export class Conversation {
   }
 
   async #start(path: string, first: object | undefined, options: CallOptions): Promise<void> {
+    checkWanted(options);
     const waiting = this.#pending.step<void>("start");
     const work = async () => {
       await this.#connection.open(path);
@@ -106,33 +107,33 @@ export class Conversation {
 
   /** Ask for what the server answers by the request's id. */
   async request<T>(action: string, fields: object, options: CallOptions): Promise<T> {
-    this.#check();
-    if (this.#back) await this.#comeBack(action, options);
-    return this.#request({ action, ...fields }, action, options);
+    this.#check(options);
+    const left = this.#back ? await this.#comeBack(action, options) : options;
+    return this.#request({ action, ...fields }, action, left);
   }
 
   /** Ask for what the server answers by statuses. */
   async step<T>(step: Step, frame: object, what: string, options: CallOptions): Promise<T> {
-    this.#check();
-    if (this.#back) await this.#comeBack(what, options);
-    return this.#step(step, frame, what, options);
+    this.#check(options);
+    const left = this.#back ? await this.#comeBack(what, options) : options;
+    return this.#step(step, frame, what, left);
   }
 
   /** Start a process, in the foreground or beside it. */
   async execute(frame: ExecuteRequest, options: ExecOptions): Promise<SandboxProcess> {
     const what = "starting the process";
-    this.#check();
-    if (this.#back) await this.#comeBack(what, options);
-    if (options.background) return this.#executeBeside(frame, what, options);
+    this.#check(options);
+    const left = this.#back ? await this.#comeBack(what, options) : options;
+    if (options.background) return this.#executeBeside(frame, what, left);
     if (this.execution !== undefined) {
       throw new Conflict("an execution is under way", {
         hint: "wait for it, or run this one with background: true",
       });
     }
-    return this.#step("exec", frame, what, options);
+    return this.#step("exec", frame, what, left);
   }
 
-  async #executeBeside(frame: ExecuteRequest, what: string, options: ExecOptions) {
+  async #executeBeside(frame: ExecuteRequest, what: string, options: CallOptions) {
     const process = this.#executions.addBeside();
     try {
       await this.#request<StartedEvent>({ ...frame, process_id: process.id }, what, options);
@@ -145,23 +146,25 @@ export class Conversation {
 
   async checkpoint(options: CheckpointOptions): Promise<CheckpointInfo> {
     const what = "the checkpoint";
-    this.#check();
-    if (this.#back) await this.#comeBack(what, options);
+    this.#check(options);
+    const left = this.#back ? await this.#comeBack(what, options) : options;
     const waiting = this.#pending.step<CheckpointInfo>("checkpoint");
     this.#leaveRunning = options.leaveRunning ?? false;
     this.#checkpoint = undefined;
-    return this.#ask(waiting, checkpointRequest(options), what, options, () =>
+    return this.#ask(waiting, checkpointRequest(options), what, left, () =>
       this.#pending.forget("checkpoint"),
     );
   }
 
-  async killProcess(process: SandboxProcess): Promise<void> {
+  async killProcess(process: SandboxProcess, options: CallOptions): Promise<void> {
+    const what = "killing the process";
+    this.#check(options);
     if (process.id === undefined) {
-      await this.#step("kill process", { action: "kill_process" }, "killing the process", {});
+      await this.#step("kill process", { action: "kill_process" }, what, options);
       return;
     }
     this.send({ action: "kill_process", process_id: process.id });
-    await process.wait();
+    await within(process.wait(), what, options);
   }
 
   /** Say something that is not answered. */
@@ -206,13 +209,20 @@ export class Conversation {
     return within(waiting.promise, what, options, forget);
   }
 
-  /** While the connection is broken: until it is back. Throws when it does not come back. */
-  async #comeBack(what: string, options: CallOptions): Promise<void> {
-    await within(this.#back?.promise ?? Promise.resolve(), what, options);
+  /**
+   * While the connection is broken: until it is back; what is left of the caller's patience.
+   * Throws when it does not come back.
+   */
+  async #comeBack(what: string, options: CallOptions): Promise<CallOptions> {
+    const left = shared(options);
+    await within(this.#back?.promise ?? Promise.resolve(), what, left());
     this.#check();
+    return left();
   }
 
-  #check(): void {
+  /** Throws when there is nothing to ask any more, or nobody who wants to know. */
+  #check(options: CallOptions = {}): void {
+    checkWanted(options);
     if (this.#ended !== undefined) throw this.#ended;
   }
 

@@ -4,6 +4,7 @@ import { encoded, fromBase64 } from "./encoding.js";
 import { Conflict } from "./errors.js";
 import type { FileEntry, FilesEvent } from "./messages.js";
 import type { CallOptions } from "./types.js";
+import { shared } from "./waiting.js";
 
 /** Bytes in one frame, which may be twice as long. */
 const PIECE = 4 << 20;
@@ -22,13 +23,14 @@ export class Files {
 
   /** A file's bytes. Throws Conflict when it changes while it is read. */
   async read(path: string, options: CallOptions = {}): Promise<Uint8Array> {
-    const first = await this.#piece(path, 0, options);
+    const left = shared(options);
+    const first = await this.#piece(path, 0, left());
     const whole = first.size ?? 0; // a server without pieces sends all at once
     if (first.bytes.length >= whole) return first.bytes;
     const all = new Uint8Array(whole);
     all.set(first.bytes);
     for (let at = first.bytes.length; at < whole; ) {
-      const next = await this.#piece(path, at, options);
+      const next = await this.#piece(path, at, left());
       const same = next.size === whole && next.modified === first.modified;
       if (!same || next.bytes.length === 0) {
         throw new Conflict(`${path} changed while it was read`, { hint: "read it again" });
@@ -51,13 +53,14 @@ export class Files {
       await this.#ask({ verb: "write", path, ...encoded(bytes) }, options);
       return;
     }
+    const left = shared(options);
     const part = `${path}.holdfast-part-${Math.random().toString(36).slice(2)}`;
     try {
       for (let offset = 0; offset < bytes.length; offset += PIECE) {
         const piece = encoded(bytes.subarray(offset, offset + PIECE));
-        await this.#ask({ verb: "write", path: part, offset, ...piece }, options);
+        await this.#ask({ verb: "write", path: part, offset, ...piece }, left());
       }
-      await this.rename(part, path, options);
+      await this.rename(part, path, left());
     } catch (error) {
       // Whatever ended it says more than a part that could not be removed.
       await this.remove(part, { timeout: CLEANING }).catch(() => {});

@@ -1,7 +1,7 @@
 /** A process's output: a ReadableStream of text that can be iterated everywhere, or read whole. */
 
 import type { CallOptions } from "./types.js";
-import { within } from "./waiting.js";
+import { checkWanted, within } from "./waiting.js";
 
 type Piece = string | Uint8Array;
 
@@ -53,6 +53,7 @@ export class OutputStream extends ReadableStream<string> {
 
   /** Everything until the end, as text. Whoever gives up discards it; the process goes on. */
   async readAll(options: CallOptions = {}): Promise<string> {
+    checkWanted(options);
     const reader = this.getReader();
     const read = async () => {
       const pieces: string[] = [];
@@ -67,6 +68,7 @@ export class OutputStream extends ReadableStream<string> {
 
   /** Everything until the end, as bytes: those of the process itself when it was run as binary. */
   async readBytes(options: CallOptions = {}): Promise<Uint8Array> {
+    checkWanted(options);
     const reader = this.getReader(); // nobody else reads meanwhile
     return this.#whole(this.#pieces.all().then(joined), reader, options);
   }

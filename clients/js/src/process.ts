@@ -10,7 +10,7 @@ import { Waiting, within } from "./waiting.js";
 /** What a process needs of whoever it runs in. */
 export interface ProcessHost {
   send(frame: object): void;
-  killProcess(process: SandboxProcess): Promise<void>;
+  killProcess(process: SandboxProcess, options: CallOptions): Promise<void>;
 }
 
 export class SandboxProcess {
@@ -61,7 +61,7 @@ export class SandboxProcess {
   /** Kill it, with all processes it started. One that has ended already is fine. */
   async kill(options: CallOptions = {}): Promise<void> {
     if (!this.#open) return;
-    await within(this.#host.killProcess(this), "killing the process", options);
+    await this.#host.killProcess(this, options);
   }
 
   #input(fields: object): void {

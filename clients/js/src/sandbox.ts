@@ -16,6 +16,7 @@ import type {
   ExecOptions,
   SandboxState,
 } from "./types.js";
+import { shared } from "./waiting.js";
 
 export class Sandbox {
   /** Files inside it. */
@@ -108,10 +109,10 @@ export class Sandbox {
   async fork(options: CallOptions & { count?: number } = {}): Promise<Sandbox[]> {
     const { url, options: own } = this.#talk;
     const fields = { count: options.count ?? 1 };
-    const made = await this.#talk.request<ForkEvent>("fork", fields, options);
+    const left = shared(options);
+    const made = await this.#talk.request<ForkEvent>("fork", fields, left());
     // How long making this one might take says nothing about the copies.
-    const { signal, timeout } = options;
-    const each = { ...own, signal, timeout };
+    const each = { ...own, signal: undefined, timeout: undefined, ...left() };
     return Promise.all(
       made.sandboxes.map(({ sandbox_id, sandbox_token }) => {
         remember(sandbox_id, sandbox_token, own.token);

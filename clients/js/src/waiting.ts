@@ -19,6 +19,28 @@ export class Waiting<T> {
   }
 }
 
+/** One step of a call that has several: what is left of its time, and what it had at first. */
+interface Step extends CallOptions {
+  whole?: number;
+}
+
+/** For a call of several steps: what each of them may take, so that all do not take longer. */
+export function shared(options: CallOptions): () => CallOptions {
+  const { timeout } = options;
+  if (timeout === undefined) return () => options;
+  const end = performance.now() + timeout;
+  return (): Step => ({
+    whole: timeout,
+    ...options,
+    timeout: Math.max(0, end - performance.now()),
+  });
+}
+
+/** Throws the reason of a signal that was given too late: then nothing is to begin. */
+export function checkWanted({ signal }: CallOptions): void {
+  if (signal?.aborted) throw reasonOf(signal);
+}
+
 /** The promise's value, unless the caller gives up first; then `giveUp` may clean up. */
 export async function within<T>(
   promise: Promise<T>,
@@ -26,7 +48,7 @@ export async function within<T>(
   options: CallOptions,
   giveUp: (error: Error) => void = () => {},
 ): Promise<T> {
-  const { signal, timeout } = options;
+  const { signal, timeout, whole = timeout }: Step = options;
   if (signal === undefined && timeout === undefined) return promise;
   const ended = new Waiting<never>();
   const stop = (error: Error) => {
@@ -37,7 +59,7 @@ export async function within<T>(
   const timer =
     timeout === undefined
       ? undefined
-      : setTimeout(() => stop(new TimedOut(`${what} took longer than ${timeout} ms`)), timeout);
+      : setTimeout(() => stop(new TimedOut(`${what} took longer than ${whole} ms`)), timeout);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort, { once: true });
   try {
