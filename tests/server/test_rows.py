@@ -29,7 +29,8 @@ ROWS = {
     " troubles.test_a_kill_that_fails_is_told_and_can_be_repeated",
     "checkpoint": "sandboxes.test_checkpoint_and_attach sandboxes.test_locks_are_told_with_handoff",
     "checkpoint, + `leave_running`": "sandboxes.test_checkpoint_and_attach",
-    "checkpoint during an execution": "sandboxes.test_checkpoint_and_attach",
+    "checkpoint during an execution": "sandboxes.test_checkpoint_and_attach"
+    " sandboxes.test_a_checkpoint_during_an_execution",
     "checkpoint not enabled, or fails": "sandboxes.test_a_checkpoint_that_is_not_enabled"
     " troubles.test_a_checkpoint_that_fails_leaves_the_sandbox_as_it_was",
     "snapshot_filesystem": "sandboxes.test_snapshot_and_fork",

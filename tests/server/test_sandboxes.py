@@ -278,6 +278,28 @@ async def test_a_checkpoint_that_is_not_enabled(server: Server) -> None:
         await back.rest()
 
 
+async def test_a_checkpoint_during_an_execution(server: Server) -> None:
+    """Where the engine cannot, it is refused like one that was not asked for so; nothing ends."""
+    wire = await created(server, enable_checkpoint=True)
+    with server.client(server.token) as client:
+        engine = client.get("/status").json()["engine"]
+    await wire.send(language="bash", code="echo begun; read line; echo $line")
+    await wire.until("stdout")
+    await wire.send(action="checkpoint", leave_running=True, during_execution=True)
+    if engine == "process":
+        told = ["CHECKPOINTING", "EXECUTION_IN_PROGRESS_ERROR", "error"]
+        assert await wire.until("error") == told
+        assert wire.heard[-1]["kind"] == "unsupported"
+        assert "during execution" in wire.heard[-1]["message"]
+    else:
+        assert await wire.until("CHECKPOINTED") == ["CHECKPOINTING", "checkpoint", "CHECKPOINTED"]
+    await wire.send(event="stdin", data="on\n")
+    await wire.until("EXECUTION_DONE")
+    assert wire.output() == "begun\non\n"
+    await wire.send(action="kill_sandbox")
+    await wire.rest()
+
+
 async def test_snapshot_and_fork(server: Server) -> None:
     wire = await created(server, enable_checkpoint=True)
     await wire.run("bash", "echo base > /root/base")

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError
+from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError, Unsupported
 from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
@@ -23,6 +23,10 @@ class Captured:
 
     checkpoint: Checkpoint
     pause_ms: float
+
+
+class StillExecuting(Unsupported):
+    """What runs would have to be frozen, too, which the engine cannot; without it, it can."""
 
 
 class Freezer:
@@ -64,8 +68,11 @@ class Freezer:
             raise Conflict(
                 "an execution is running", hint="wait for it, or ask with during_execution"
             )
-        if sandbox.executing:
-            self.engine.capabilities.need("during_execution", self.engine.name)
+        try:
+            if sandbox.executing:
+                self.engine.capabilities.need("during_execution", self.engine.name)
+        except Unsupported as error:
+            raise StillExecuting(str(error), hint="wait for it, or kill it; gvisor can") from None
 
     async def moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         began = time.perf_counter()

@@ -39,7 +39,7 @@ from holdfast.protocol.sandbox_messages import (
 from holdfast.protocol.sandbox_requests import Refusal, Request, parse_request
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
-from holdfast.sandbox.freezing import Captured
+from holdfast.sandbox.freezing import Captured, StillExecuting
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server.files import data_of, do_to_files
 
@@ -370,7 +370,7 @@ class Connection:
                     reason=request.reason,
                     during_execution=request.during_execution,
                 )
-        except Conflict as error:
+        except (Conflict, StillExecuting) as error:
             await self.tell(
                 Fact.CHECKPOINT_REFUSED, str(error), error=error, request_id=request.request_id
             )

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shlex
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -19,7 +19,7 @@ from holdfast.model.errors import HoldfastError, NotFound, Unsupported
 from holdfast.sandbox import limits
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.body import Body
-from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.contract import Capabilities, Engine
 from holdfast.sandbox.line import Exit, Start
 from holdfast.testing.freezing import SMALL, FreezingSuite, Make
 from holdfast.testing.programs import bash, begin, environment, result, run
@@ -120,6 +120,14 @@ class EngineSuite(FreezingSuite):
         await asyncio.sleep(0.5)
         seen = await bash(body, "cat /proc/[0-9]*/stat | grep -c ') Z '")
         assert seen.stdout.strip() == "0"
+
+    @pytest.mark.parametrize("name", [each.name for each in fields(Capabilities)])
+    def test_what_is_not_declared_is_unsupported(self, engine: Engine, name: str) -> None:
+        if getattr(engine.capabilities, name):
+            engine.capabilities.need(name, engine.name)  # raises nothing
+        else:
+            with pytest.raises(Unsupported, match=f"{engine.name} .*{name.replace('_', ' ')}"):
+                engine.capabilities.need(name, engine.name)
 
     async def test_a_terminal(self, engine: Engine, make: Make) -> None:
         if not engine.capabilities.pty:
