@@ -84,8 +84,8 @@ def test_every_flow(built: Path, server: Server, request: pytest.FixtureRequest)
         )
     )
     assert report["numFailedTests"] == 0
-    # The process engine cannot keep processes alive, so one flow is not for it.
-    assert report["numPassedTests"] == (9 if engine == "gvisor" else 8)
+    # The process engine cannot keep processes alive, so two flows are not for it.
+    assert report["numPassedTests"] == (10 if engine == "gvisor" else 8)
 
 
 def test_the_examples_of_the_docs(

@@ -25,6 +25,17 @@ async function output(sandbox: Sandbox, code: string): Promise<string> {
   return (await sandbox.exec("bash", code)).stdout.readAll();
 }
 
+/** A line for each step, so that a reader never finds the count half written. */
+const COUNTING = "echo $$ > /tmp/pid; while true; do echo >> /tmp/n; sleep 0.05; done";
+
+/** How far it has counted, when that is further than it was. */
+async function countBeyond(sandbox: Sandbox, before: number): Promise<number> {
+  for (;;) {
+    const count = Number(await output(sandbox, "cat /tmp/n 2>/dev/null | wc -l"));
+    if (count > before) return count;
+  }
+}
+
 afterEach(async () => {
   for (const sandbox of made.splice(0)) {
     if (sandbox.state === "running" || sandbox.state === "executing") await sandbox.kill();
@@ -118,15 +129,34 @@ describe("a real server", () => {
 
   it.runIf(exact)("keeps processes alive across a checkpoint", async () => {
     const sandbox = await create();
-    const code = "n=0; while true; do n=$((n+1)); echo $n > /tmp/n; sleep 0.05; done";
-    await sandbox.exec("bash", code, { background: true });
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    await sandbox.exec("bash", COUNTING, { background: true });
+    const before = await countBeyond(sandbox, 3);
     await sandbox.checkpoint({ duringExecution: true });
     const again = await attach(sandbox);
-    const before = Number(await output(again, "cat /tmp/n"));
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    expect(Number(await output(again, "cat /tmp/n"))).toBeGreaterThan(before);
-    expect(before).toBeGreaterThan(0);
+    const back = await countBeyond(again, before - 1); // what was counted is still there
+    await countBeyond(again, back);
+  });
+
+  it.runIf(exact)("forks what runs: the count goes on in each copy by itself", async () => {
+    const sandbox = await create();
+    await sandbox.exec("bash", COUNTING, { background: true });
+    const before = await countBeyond(sandbox, 3);
+    const copies = await sandbox.fork({ count: 2 });
+    made.push(...copies);
+    expect(copies).toHaveLength(2);
+    for (const each of [sandbox, ...copies]) {
+      const here = await countBeyond(each, before - 1);
+      await countBeyond(each, here);
+    }
+    const [left, right] = copies as [Sandbox, Sandbox];
+    // It is the same process in each, and another one: one ends, and the others go on.
+    const end = "kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done";
+    await output(left, end);
+    const stopped = await output(left, "wc -l < /tmp/n");
+    for (const each of [sandbox, right]) {
+      await countBeyond(each, (await countBeyond(each, Number(stopped))) + 3);
+    }
+    expect(await output(left, "wc -l < /tmp/n")).toBe(stopped);
   });
 
   it("lets nobody in without the right tokens", async () => {
