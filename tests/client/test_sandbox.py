@@ -313,6 +313,14 @@ async def test_output_that_ends_with_its_sandbox(
     assert sandbox.state == state
 
 
+async def test_output_keeps_a_sandbox_from_being_idle(server: Server) -> None:
+    """Every frame counts for the idle timer, also one of a program that nobody talks to."""
+    sandbox = await new(server, idle_timeout=3.0)
+    said = await output(sandbox, "for n in $(seq 16); do echo $n; sleep 0.25; done")
+    assert said.split() == [str(n) for n in range(1, 17)]  # for longer than that
+    await sandbox.kill()
+
+
 async def test_output_that_this_program_ends(server: Server) -> None:
     for end, word in ((Sandbox.detach, "left"), (Sandbox.kill, "killed")):
         sandbox = await new(server)

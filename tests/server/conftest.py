@@ -25,6 +25,7 @@ class Server:
     process: subprocess.Popen[str]
     address: str
     token: str | None
+    home: Path = Path()
 
     def client(self, token: str | None = None, **headers: str) -> httpx.Client:
         if token is not None:
@@ -61,7 +62,7 @@ class Starter:
         token = None
         if "none" not in options:
             token = process.stdout.readline().removeprefix("token: ").strip()
-        return Server(process, address, token)
+        return Server(process, address, token, Path({**self._environ, **environ}["HOLDFAST_HOME"]))
 
     def end(self) -> None:
         for process in self._started:

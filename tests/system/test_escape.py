@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
+
+from holdfast.sandbox import keeping
+from holdfast.store import open_store
 
 HOST_SECRET = secrets.token_hex(16)
 
@@ -102,6 +107,31 @@ for path in paths:
     await ended(wire)
 
 
+def found(needles: list[bytes], content: Iterable[bytes]) -> set[bytes]:
+    """Which of the needles are there, also across two pieces."""
+    seen: set[bytes] = set()
+    tail = b""
+    for piece in content:
+        seen.update(needle for needle in needles if needle in tail + piece)
+        tail = piece[-100:]
+    return seen
+
+
+def written(path: Path) -> Iterator[bytes]:
+    """What a file holds; disks of sandboxes are large, and nearly all holes."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        end = 0
+        while end < size:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError:  # nothing but a hole is left
+                return
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            for at in range(begin, end, 1 << 20):
+                yield os.pread(file.fileno(), min(1 << 20, end - at), at)
+
+
 async def test_tokens_are_kept_as_hashes(server: Server) -> None:
     wire = await created(server, enable_checkpoint=True)
     await wire.send(action="checkpoint", leave_running=True)
@@ -110,6 +140,20 @@ async def test_tokens_are_kept_as_hashes(server: Server) -> None:
     with server.client(server.token) as client:
         assert wire.identity[1] not in client.get(f"/v1/checkpoints/{shown}").text
         assert wire.identity[1] not in client.get("/v1/sandboxes").text
+    hashed = keeping.token_hash(wire.identity[1]).encode()
+    tokens = [wire.identity[1].encode(), str(server.token).encode(), hashed]
+    files = [Path(folder, name) for folder, _, names in os.walk(server.home) for name in names]
+    files = [path for path in files if path.is_file() and not path.is_symlink()]
+    assert any(path.suffix == ".log" for path in files)
+    for path in files:
+        assert found(tokens, written(path)) <= {hashed}, path
+    # What the store holds is compressed; its parts are read, too, and there the hash is found.
+    with open_store(server.home / "store", create=False) as store:
+        seen: set[bytes] = set()
+        for part in store.show(shown).parts:
+            with store.open(shown, part.name, trust=True) as stream:
+                seen |= found(tokens, iter(partial(stream.read, 1 << 20), b""))
+    assert seen == {hashed}
     await ended(wire)
 
 
