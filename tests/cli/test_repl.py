@@ -148,6 +148,23 @@ def test_who_owns_a_running_session_is_told(people: list[Person], program: Run) 
     owner.sees(r"\n1\r")
 
 
+def test_a_checkpoint_from_another_terminal(people: list[Person], program: Run) -> None:
+    owner = sit_down(people, "work")
+    owner.sees(r"\[1\] ")
+    owner.types("x = 1")
+    owner.sees(r"\[2\] ")
+    made = program("checkpoint", "session/work", "--reason", "from outside", "--json")
+    assert made.code == 0, made.err
+    assert made.json["checkpoint"]["reason"] == "from outside"
+    owner.types("%log")
+    owner.sees("from outside")
+    os.kill(owner.child.pid, 9)
+    owner.child.wait()
+    gone = program("checkpoint", "session/work")
+    assert gone.code == 5
+    assert "nothing that runs session/work can be reached" in gone.err
+
+
 def test_ctrl_c_stops_the_cell_and_not_the_prompt(people: list[Person]) -> None:
     person = sit_down(people)
     person.sees(PROMPT)

@@ -148,6 +148,24 @@ def test_ctrl_c_ends_the_cell_and_keeps_those_before_it(
     assert program("run", "work", "script.py").out == "[1, 2, 3]\n"
 
 
+def test_a_checkpoint_while_it_runs(program: Run, script: Path, tmp_path: Path) -> None:
+    wait = "import time\nwhile not os.path.exists('gate'): time.sleep(0.01)"
+    script.write_text(SCRIPT.replace("note(2)", f"note(2)\n{wait}"))
+    running = subprocess.Popen([HOLDFAST, "run", "work", "script.py"], cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "log").exists() or log(tmp_path) != [1, 2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    asking = subprocess.Popen([HOLDFAST, "checkpoint", "session/work", "--reason", "asked for"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        asking.wait(1)  # the cell is not cut in the middle
+    (tmp_path / "gate").touch()
+    assert asking.wait(60) == 0
+    assert running.wait(60) == 0
+    assert "asked for" in program("log", "session/work").out
+    assert "all done" in program("run", "work", "script.py").err
+
+
 def test_killed_in_every_cell(program: Run, script: Path, tmp_path: Path) -> None:
     """The whole program is killed once in each of ten cells; all the others run just once."""
     cell = (

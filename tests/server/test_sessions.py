@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.server.conftest import Server, Starter
+from tests.server.conftest import HOLDFAST, Server, Starter
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -67,6 +69,29 @@ def started(api: httpx.Client, name: str) -> dict[str, object]:
     assert answer.status_code == 200, answer.text
     told: dict[str, object] = answer.json()
     return told
+
+
+def test_a_checkpoint_from_the_command_line(
+    server: Server, api: httpx.Client, store: Store
+) -> None:
+    started(api, "work")
+    with attach(server, "work") as console:
+        run(console, "x = 20")
+        command = [HOLDFAST, "checkpoint", "session/work", "--reason", "from outside"]
+        token = str(server.token)
+        done = subprocess.run(
+            command, env={**os.environ, "HOLDFAST_TOKEN": token}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "from outside" in done.stdout
+        head = store.head("session/work")
+        assert head is not None
+        assert head.reason == "from outside"
+        refused = subprocess.run(
+            command, env={**os.environ, "HOLDFAST_TOKEN": "wrong"}, capture_output=True, text=True
+        )
+        assert refused.returncode == 8
+        assert "wants its token" in refused.stderr
 
 
 def test_a_whole_life(server: Server, api: httpx.Client, store: Store) -> None:

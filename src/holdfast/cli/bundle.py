@@ -155,7 +155,8 @@ def _owner(store: Store, subjects: Sequence[str]) -> str | None:
     from holdfast.model.errors import UsageError
 
     owners = [store.owner(each) for each in subjects if "/" in each]
-    urls = {owner.url for owner in owners if owner is not None and owner.url is not None}
+    told = [owner.url for owner in owners if owner is not None and owner.url is not None]
+    urls = {url for url in told if url.startswith("http")}  # others are no servers
     if len(urls) > 1:
         raise UsageError(
             f"the subjects run on several servers: {', '.join(sorted(urls))}",

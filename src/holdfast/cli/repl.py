@@ -33,10 +33,13 @@ async def _prompt(invocation: Invocation, store: Store, name: str, fresh: bool) 
     from holdfast.cli.prompt.loop import Loop
     from holdfast.cli.prompt.terminal import reader_for
     from holdfast.model.home import home
+    from holdfast.session.door import Door
 
+    door = Door(store)
     session, number = await _open(invocation, store, name, fresh)
     try:
-        await Loop(session, reader_for(session, home() / "repl-history"), number).run()
+        async with door.open(session):
+            await Loop(session, reader_for(session, home() / "repl-history"), number).run()
     finally:
         await session.shutdown()
     invocation.tell(f"{session.subject} is kept; holdfast repl {session.name} goes on")

@@ -161,7 +161,10 @@ class Run:
     _tasks: list[asyncio.Task[object]] = field(default_factory=list)
 
     async def all(self) -> None:
+        from holdfast.session.door import Door
+
         session, plan = self.session, self.outcome.plan
+        door = Door(session.store)
         try:
             if plan.at is not None:
                 self._tell_losses(await session.restore(plan.at))
@@ -169,14 +172,18 @@ class Run:
                 await session.start()
             await self._prepare()
             screen = Screen(len(plan.cells), self.quiet)
-            with self._stopping(), screen.watched():
-                for cell in plan.rest:
-                    screen.advance(cell.number - 1, cell.title)
-                    if not await self._cell(cell, screen):
-                        return
-                    screen.advance(cell.number, cell.title)
+            async with door.open(session):
+                with self._stopping(), screen.watched():
+                    await self._cells(screen)
         finally:
             await session.shutdown()
+
+    async def _cells(self, screen: Screen) -> None:
+        for cell in self.outcome.plan.rest:
+            screen.advance(cell.number - 1, cell.title)
+            if not await self._cell(cell, screen):
+                return
+            screen.advance(cell.number, cell.title)
 
     async def _prepare(self) -> None:
         argv = [str(self.file), *self.arguments]

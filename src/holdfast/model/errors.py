@@ -72,7 +72,7 @@ class Owned(Conflict):
     """Something runs the subject now, and only its owner may advance it."""
 
     def __init__(self, subject: str, owner: str, url: str | None) -> None:
-        where = f" ({url})" if url else ""
+        where = f" ({url})" if url and "://" in url else ""  # one that a person can open
         super().__init__(
             f"{subject} is in use by {owner}{where}",
             hint="ask its owner, end it there, or fork a checkpoint of it",

@@ -137,15 +137,24 @@ class Dialogue:
 
 
 async def serve(
-    session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    session: Session,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    only: type[ClientMessage] | None = None,
 ) -> None:
-    """Speak with one client over a stream until it leaves or breaks the protocol."""
+    """Speak with one client over a stream until it leaves or breaks the protocol.
+
+    With `only`, a client may ask for nothing else.
+    """
     dialogue = Dialogue(session, lambda message: writer.write(frame(message)))
     decoder = FrameDecoder()
     try:
         while data := await reader.read(1 << 18):
             for payload in decoder.feed(data):
-                dialogue.take(decode_client(payload))
+                message = decode_client(payload)
+                if only is not None and not isinstance(message, only):
+                    raise Corrupt(f"only a {only.__name__} is answered here")
+                dialogue.take(message)
             await writer.drain()
     except Corrupt as error:
         writer.write(frame(_failure(error, 0)))
@@ -156,7 +165,9 @@ async def serve(
 
 
 def _failure(error: HoldfastError, request: int) -> ErrorMessage:
-    return ErrorMessage(error_type=error.kind, message=str(error), request_id=request)
+    return ErrorMessage(
+        error_type=error.kind, message=str(error), request_id=request, hint=error.hint or ""
+    )
 
 
 def _items(report: Report) -> tuple[ItemReport, ...]:
