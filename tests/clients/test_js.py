@@ -22,3 +22,11 @@ def test_its_own_tests_pass(client: Path) -> None:
 def test_the_lock_names_no_host(client: Path) -> None:
     lock = json.loads((client / "package-lock.json").read_text())
     assert not [name for name, package in lock["packages"].items() if "resolved" in package]
+
+
+def test_the_readme_says_with_what_it_was_tried(client: Path) -> None:
+    """The versions that the tests run; a new one is written down when it was tried."""
+    packages = json.loads((client / "package-lock.json").read_text())["packages"]
+    readme = (client / "README.md").read_text()
+    for name in ("Bun", "Deno"):
+        assert f"{name} {packages[f'node_modules/{name.lower()}']['version']}" in readme

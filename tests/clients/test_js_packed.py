@@ -4,6 +4,8 @@ against a real server, from ESM, CommonJS and TypeScript."""
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +32,10 @@ async function tour() {
   const about = checkpoint.subject === `sandbox/${sandbox.sandboxId}`;
   console.log(JSON.stringify({ said, code, frozen, about, kept, missing, end: again.state }));
 }
-tour();
+const touring = tour();
+"""
+REFUSED = """
+touring.catch((error) => console.log(JSON.stringify([error.kind, error.hint])));
 """
 SEEN = {
     "said": "hello you\n",
@@ -52,6 +57,8 @@ WAYS = {
     "typed.mts": ("typed.mjs", TYPED),
     "typed.cts": ("typed.cjs", TYPED),
 }
+# The one that is installed, and others by their paths: which ones were tried is in the README.
+NODES = ("node", *filter(None, os.environ.get("HOLDFAST_NODES", "").split(os.pathsep)))
 MISTAKEN = """
 import { type CheckpointInfo, Sandbox } from "holdfast";
 export async function freeze(url: string): Promise<CheckpointInfo> {
@@ -114,10 +121,23 @@ def written(built: Path, with_ws: Path) -> Path:
     return with_ws
 
 
+@pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("source", WAYS)
-def test_a_tour(source: str, written: Path, server: Server) -> None:
+def test_a_tour(source: str, node: str, written: Path, server: Server) -> None:
     script, _ = WAYS[source]
-    assert json.loads(run(written, "node", script, server.address, server.token or "")) == SEEN
+    assert json.loads(run(written, node, script, server.address, server.token or "")) == SEEN
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_alone(node: str, project: Path, server: Server, tmp_path: Path) -> None:
+    """Without `ws`: newer Nodes need nothing beside, and Node 20 says what it needs."""
+    shutil.copytree(project / "node_modules/holdfast", tmp_path / "node_modules/holdfast")
+    (tmp_path / "tour.mjs").write_text(IMPORTED + TOUR + REFUSED)
+    told = json.loads(run(tmp_path, node, "tour.mjs", server.address, server.token or ""))
+    if run(tmp_path, node, "-p", "typeof WebSocket").strip() == "function":
+        assert told == SEEN
+    else:
+        assert told == ["unsupported", "npm install ws, or use Node 22 or newer"]
 
 
 def test_its_types_for_bundlers(built: Path, project: Path) -> None:
