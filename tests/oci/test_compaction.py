@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import Corrupt
 from holdfast.oci.compaction import Generation, Occasion, Plan, compact, plan
-from holdfast.oci.durable import Disk, Sync
 from holdfast.oci.memory.pagemap import Pagemap, is_increment, pagemaps
 from holdfast.oci.path_vault import PathVault
 from holdfast.oci.places import exchange
@@ -36,6 +36,9 @@ class Unsynced(Disk):
     """Nobody pulls the plug here."""
 
     def sync_file(self, fd: int, what: Sync) -> None:
+        pass
+
+    def sync_directory(self, path: Path, what: Sync) -> None:
         pass
 
 

@@ -14,8 +14,10 @@ import numpy as np
 from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import HoldfastError
-from holdfast.store.backends.disk import Disk, Sync
+from holdfast.state import StateManager
+from holdfast.state.files import Directory
 from holdfast.store.backends.holds import living
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.cipher import PLAIN, AesCipher
@@ -29,6 +31,7 @@ from holdfast.testing.power import operations
 from holdfast.testing.stage import TakeNote
 
 PLACE = "place/of/store"
+STATES = "place/of/states"
 SMALL = 3_000
 MEDIUM = 900_000  # the largest that still goes into the log; a few of them make it worth folding
 LARGE = 1_300_000
@@ -146,6 +149,52 @@ def files(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
     _patiently(note, partial(write_archive, True))
 
 
+def states(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """The readable files of a state, in a new directory: one more than are kept, then a save."""
+    manager = _state_opener(base, drop, limit=2)
+
+    def step(number: int) -> None:
+        _step(note, manager(), number, promise=number > 0)  # the first is let go of for the last
+
+    def save_it() -> None:
+        manager().set_state("step", 3)
+        manager().save_state()
+        note({"saved": state_promise(base, 3)})
+
+    for number in range(3):
+        _patiently(note, partial(step, number))
+    _patiently(note, save_it)
+
+
+def more_states(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """One more, by somebody else, who lets go of nothing."""
+    manager = _state_opener(base, drop, limit=100)
+    _patiently(note, lambda: _step(note, manager(), 4))
+
+
+def _state_opener(base: str, drop: Sequence[Sync], limit: int) -> Callable[[], StateManager]:
+    @cache
+    def manager() -> StateManager:
+        made = StateManager("s", directory=Path(base, STATES), checkpoint_limit=limit)
+        made._place = Directory(made.checkpoint_dir, "s", disk=ForgetfulDisk(drop))
+        return made
+
+    return manager
+
+
+def _step(note: TakeNote, manager: StateManager, number: int, promise: bool = True) -> None:
+    manager.set_state("step", number)
+    made = manager.checkpoint(f"step {number}")
+    if promise:
+        base = str(manager.checkpoint_dir).removesuffix(f"/{STATES}")
+        note({"saved": state_promise(base, number, made.id)})
+
+
+def state_promise(base: str, step: int, checkpoint: str = "") -> str:
+    """That the state is at this step or further, and that there is a checkpoint of it."""
+    return f"{base}/{STATES}/={step} {checkpoint}"
+
+
 def file_promise(path: Path, content: bytes) -> str:
     """That a file is there, with these bytes."""
     return f"{path}={blake3(content).hexdigest()}"
@@ -153,7 +202,7 @@ def file_promise(path: Path, content: bytes) -> str:
 
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    known = [small, row, large, first, prune, files]
+    known = [small, row, large, first, prune, files, states]
     perform = {each.__name__: each for each in known}[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 
@@ -211,6 +260,29 @@ def file_losses(promised: Iterable[str]) -> list[str]:
         for one, path in found
         if not path.exists() or file_promise(path, path.read_bytes()) != one
     ]
+
+
+def state_losses(base: str, promised: Iterable[str]) -> list[str]:
+    """What of the states is lost; and whether they go on."""
+    wanted = [one.partition("=")[2].split() for one in promised]
+    if not wanted:
+        return []
+    folder = Path(base, STATES)
+    try:
+        manager = StateManager.load("s", directory=folder)
+        behind = manager.get_state("step") < max(int(step) for step, *_ in wanted)
+        wrong = ["the state is an older one"] if behind else []
+        now = manager.checkpoint("the next one")
+        kept = {one.id: one for one in manager.list_checkpoints()}
+        for step, *which in wanted:
+            wrong += [f"{one} is lost" for one in which if one not in kept]
+            for one in set(which) & kept.keys():
+                manager.rollback(one)
+                wrong += [] if manager.get_state("step") == int(step) else [f"{one} is another"]
+        manager.rollback(now)
+    except HoldfastError as error:
+        return [f"the states do not go on: {error}"]
+    return wrong
 
 
 def losses(store: Store, promised: Iterable[str]) -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import Progress
 from tests.system import acts
 
+from holdfast.model.disk import StateSync, StoreSync, Sync
 from holdfast.model.errors import HoldfastError
-from holdfast.store.backends.disk import Sync
 from holdfast.testing.lossfs import Loss
 from holdfast.testing.power import Power, powered
 from holdfast.testing.stage import Stage
@@ -31,6 +31,7 @@ SCENES = (
     ("large", "thin"),
     ("prune", "full"),
     ("files", ""),
+    ("states", ""),
 )
 # Somebody dies in the middle, and somebody else goes on.
 SUCCESSIONS = (
@@ -41,6 +42,7 @@ SUCCESSIONS = (
     ("prune", "full", "small"),
     ("prune", "full", "prune"),
     ("small", "full", "prune"),
+    ("states", "", "more_states"),
 )
 STRIDE = 53  # prime to the number of kinds of cuts, so that each kind is met everywhere
 CUTS: tuple[tuple[Loss, int], ...] = (
@@ -153,8 +155,10 @@ class House:
     def _losses(self, promised: set[str]) -> list[str]:
         """What is wrong now that the power is back."""
         files = {one for one in promised if one.startswith(str(self.power.root))}
+        states = {one for one in files if one.startswith(f"{self.power.root / acts.STATES}/=")}
         checkpoints = promised - files
-        if lost := acts.file_losses(files):
+        lost = acts.file_losses(files - states) or acts.state_losses(str(self.power.root), states)
+        if lost:
             return lost
         try:
             # Whoever has an acknowledged checkpoint need not make a store to find it.
@@ -244,7 +248,7 @@ def test_every_heir_builds_on_solid_ground(
 # Each takes long to show; that the search finds anything at all is shown by two.
 SYNCS = [
     each if each in ("archive data", "log names") else pytest.param(each, marks=pytest.mark.soak)
-    for each in get_args(Sync)
+    for each in get_args(StoreSync) + get_args(StateSync)
 ]
 
 

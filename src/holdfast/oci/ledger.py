@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.oci.durable import Disk
+from holdfast.model.disk import Disk
 from holdfast.oci.private import private_folder
 
 
@@ -39,11 +39,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Replace the file, durably: what it counts may take the machine down."""
         private_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(self))
-            file.flush()
-            Disk().sync_file(file.fileno(), "ledger")
+        draft.unlink(missing_ok=True)  # of a process that died, and had this one's number
+        disk = Disk()
+        disk.write(draft, msgspec.json.encode(self), "ledger data")
         draft.rename(path)
+        disk.sync_directory(path.parent, "ledger name")
 
 
 def count(path: Path, checkpoint: str, by: int) -> None:

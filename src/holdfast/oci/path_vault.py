@@ -13,10 +13,10 @@ from uuid import UUID
 import uuid_utils
 
 from holdfast.model import moment
+from holdfast.model.disk import Disk
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound, from_os_error
 from holdfast.model.subject import Subject
 from holdfast.oci import compression, places
-from holdfast.oci.durable import Disk
 from holdfast.oci.memory.pagemap import PARENT
 from holdfast.oci.policy import LONGEST_LINE
 from holdfast.oci.private import private_folder
@@ -79,7 +79,7 @@ class PathVault:
 
     def _sync_way(self, place: Path) -> None:
         for folder in place.parents:
-            self._disk.sync(folder, "checkpoint's name")
+            self._disk.sync_directory(folder, "checkpoint's name")
             if folder == self.base:
                 return
 
@@ -197,7 +197,7 @@ class PathVault:
                 if not (place / "manifest.json").exists():
                     raise NotFound(f"checkpoint {saved.id} was removed meanwhile")
                 places.exchange(staged, place)
-            self._disk.sync(place.parent, "checkpoint's name")
+            self._disk.sync_directory(place.parent, "checkpoint's name")
             return sealed.compressed
         except OSError as error:
             raise from_os_error(error, "rewriting a container's checkpoint") from error

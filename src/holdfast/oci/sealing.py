@@ -11,11 +11,11 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import Corrupt, Denied, NotFound
 from holdfast.model.subject import Subject
 from holdfast.oci import constants
 from holdfast.oci.compression import ZSTD
-from holdfast.oci.durable import Disk
 from holdfast.oci.memory.pagemap import PARENT
 from holdfast.oci.vault import MEMORY, part_files
 
@@ -84,7 +84,8 @@ class Sealer:
             line = lines.get(name)
             if line is None:
                 line = PartLine(name=name, size=path.stat().st_size, blake3=_hash(path))
-            self._disk.sync(path, "part")
+            with path.open("rb") as file:
+                self._disk.sync_file(file.fileno(), "part")
             return line
 
         with ThreadPoolExecutor(_SYNCING) as pool:
@@ -104,7 +105,7 @@ class Sealer:
         self._disk.write(folder / "manifest.sig", line, "manifest")
         self._disk.write(folder / "manifest.json", data, "manifest")
         for each in (folder / MEMORY, folder / "files", folder):
-            self._disk.sync(each, "parts' names")
+            self._disk.sync_directory(each, "parts' names")
         return manifest
 
     def verify(self, place: Path, checkpoint: str, subject: Subject) -> Manifest:

@@ -8,11 +8,10 @@ import os
 import stat
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import Corrupt
 
 log = logging.getLogger("holdfast.state")
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Without waiting: to open a FIFO would wait for its writer, perhaps for ever.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -36,24 +35,19 @@ def read(path: Path) -> tuple[bytes, os.stat_result]:
         os.close(opened)
 
 
-def write(final: Path, data: bytes, unfinished: Path) -> None:
+def write(final: Path, data: bytes, unfinished: Path, disk: Disk) -> None:
     """Put the data under its name, replacing what is there; raises OSError.
 
     `unfinished` is in the same directory. When this raises, it is gone again and `final` is what
     it was; the one exception is a directory that cannot be synced, when `final` may be new.
     """
     try:
-        with open(os.open(unfinished, _NEW, 0o600), "wb", buffering=0) as stream:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[stream.write(rest) :]
-            # Some file systems only say here that the disk is full.
-            os.fsync(stream.fileno())
+        disk.write(unfinished, data, "state data")
         os.rename(unfinished, final)
     except BaseException:
         remove(unfinished)
         raise
-    sync_directory(final.parent)
+    disk.sync_directory(final.parent, "state name")
 
 
 def remove(path: Path) -> bool:
@@ -64,12 +58,3 @@ def remove(path: Path) -> bool:
         log.warning("could not remove %s: %s", path, error)
         return False
     return True
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable; raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

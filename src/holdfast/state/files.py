@@ -21,6 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.model import moment
+from holdfast.model.disk import Disk
 from holdfast.model.errors import (
     BadInput,
     Conflict,
@@ -62,11 +63,13 @@ class Directory:
         session_id: str,
         clock: Clock = moment.now,
         patience: float = PATIENCE,
+        disk: Disk | None = None,
     ) -> None:
         self.path = path
         self.session_id = session_id
         self._clock = clock
         self._patience = patience
+        self._disk = disk or Disk()
         # Files never change under their name, so each needs to be read only once.
         self._seen: dict[str, _Seen] = {}
 
@@ -77,7 +80,6 @@ class Directory:
             missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
             for each in reversed(missing):
                 each.mkdir(mode=0o700, exist_ok=True)
-                durable.sync_directory(each.parent)
             if not self.path.is_dir():
                 raise BadInput(f"not a directory: {self.path}")
         except OSError as error:
@@ -167,7 +169,7 @@ class Directory:
     def save(self, document: Document) -> None:
         with self._turn() as file_names:
             name = names.state_file(self.session_id)
-            self._write(name, document.at(self._time(file_names)))
+            self._write(name, document.at(self._time(file_names)), file_names)
             log.debug("saved the state of %s", self.session_id)
 
     # inside a turn
@@ -226,7 +228,7 @@ class Directory:
         document = document.at(when)
         stamp = names.stamp(when)
         name = names.checkpoint_file(self.session_id, stamp)
-        self._write(name, document)
+        self._write(name, document, file_names)
         made = self._remember(name, stamp, document, _signs((self.path / name).stat()))
         log.info("checkpoint %s of %s: %s", stamp, self.session_id, document.reason)
         for old in lineage.surplus([made, *present], limit):
@@ -235,9 +237,12 @@ class Directory:
                 log.debug("removed checkpoint %s of %s", old.id, self.session_id)
         return made
 
-    def _write(self, name: str, document: Document) -> None:
+    def _write(self, name: str, document: Document, file_names: list[str]) -> None:
+        if not names.session_ids(file_names):
+            # Nobody has written here: whoever made the directory may have died before it lasts.
+            self._disk.sync_way(self.path)
         unfinished = self.path / names.unfinished(name)
-        durable.write(self.path / name, documents.to_bytes(document), unfinished)
+        durable.write(self.path / name, documents.to_bytes(document), unfinished, self._disk)
 
     # files
 

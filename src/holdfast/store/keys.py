@@ -18,9 +18,9 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, from_os_error
 from holdfast.model.home import home
-from holdfast.store.backends.disk import Disk
 
 KEY_SIZE = 32
 ID_SIZE = 8

@@ -19,9 +19,9 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.model import moment
+from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, from_os_error
 from holdfast.store.backends.contract import Backend
-from holdfast.store.backends.disk import Disk
 from holdfast.store.cipher import DATA_KEY_SIZE, load_aes
 
 SECRET_SIZE = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from holdfast.store.backends.disk import Disk, Sync
+from holdfast.model.disk import Disk, Sync
 
 
 class ForgetfulDisk(Disk):

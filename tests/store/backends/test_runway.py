@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import StorageFull
 from holdfast.store import Store, open_store
-from holdfast.store.backends.disk import Disk, Sync
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.backends.runway import AHEAD
 from holdfast.store.log.frames import FILE_HEAD_SIZE, Signed

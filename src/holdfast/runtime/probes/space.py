@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.runtime.finding import ALL_LEVELS, Finding, Status
 
 LITTLE = 2 * 1024**3
@@ -48,17 +49,10 @@ def probe_durability(home: Path) -> Finding:
     try:
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix=".holdfast-probe-", dir=place) as name:
-            folder = Path(name)
-            with open(folder / "new", "wb") as file:
-                file.write(b"holdfast" * 512)
-                file.flush()
-                os.fsync(file.fileno())
+            folder, disk = Path(name), Disk()
+            disk.write(folder / "new", b"holdfast" * 512, "probe")
             os.rename(folder / "new", folder / "settled")
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            disk.sync_directory(folder, "probe")
             # The backend creates names with link(2), which some file systems lack.
             os.link(folder / "settled", folder / "linked")
             elapsed = time.perf_counter() - started
@@ -70,5 +64,5 @@ def probe_durability(home: Path) -> Finding:
             mends="HOLDFAST_HOME=/a/folder/of/yours holdfast doctor",
             enables=ALL_LEVELS,
         )
-    detail = f"write, fsync and rename in {place} took {elapsed * 1000:.1f} ms"
+    detail = f"write, sync and rename in {place} took {elapsed * 1000:.1f} ms"
     return Finding("durability", Status.OK, detail, enables=ALL_LEVELS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import Conflict, Corrupt, from_os_error
 from holdfast.sandbox.keeping import check_name
 
@@ -49,10 +50,9 @@ class Passes:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside = path.with_suffix(f".{given.sandbox_id[:8]}")
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(given))
-                file.flush()
-                os.fsync(file.fileno())
+            beside.unlink(missing_ok=True)  # somebody died who was about to keep the same
+            disk = Disk()
+            disk.write(beside, msgspec.json.encode(given), "pass data")
             try:
                 os.link(beside, path)
             except FileExistsError:
@@ -61,6 +61,7 @@ class Passes:
                 ) from None
             finally:
                 beside.unlink()
+            disk.sync_directory(self._folder, "pass name")
         except OSError as error:
             raise from_os_error(error, "remembering a sandbox") from error
 

@@ -10,6 +10,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Denied, HoldfastError, NotFound, from_os_error
 from holdfast.model.secrets import has_key
 from holdfast.server.mcp.answers import FileRead, FileWritten
@@ -49,11 +50,11 @@ class Workspace:
             beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
             try:
                 with open(beside, "xb") as file:
-                    file.write(data)
-                    file.flush()
                     if path.exists():
                         os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-                    os.fsync(file.fileno())
+                    file.write(data)
+                    file.flush()
+                    Disk().sync_file(file.fileno(), "workspace data")
                 os.replace(beside, path)
             except BaseException:
                 beside.unlink(missing_ok=True)

@@ -8,9 +8,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Denied, from_os_error
 from holdfast.store.backends import marker, reserve, slotfiles
-from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import Saying, open_file, write_all
 
 _FOLDERS = ("log", "packs", "holds", "leases", "tmp")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import (
     Corrupt,
     Denied,
@@ -21,7 +22,6 @@ from holdfast.model.errors import (
 )
 from holdfast.store.backends import beats, directory, holds, marker, mounts, sweeping
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo, Volumes
-from holdfast.store.backends.disk import Disk
 from holdfast.store.backends.files import Saying
 from holdfast.store.backends.loglock import PATIENCE
 from holdfast.store.backends.openfiles import OpenFiles

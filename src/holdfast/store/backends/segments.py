@@ -10,10 +10,10 @@ from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import Conflict, from_os_error
 from holdfast.store.backends import logfiles
 from holdfast.store.backends.contract import Behind, Tail
-from holdfast.store.backends.disk import Disk, Sync
 from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.logfiles import LogFile
 from holdfast.store.backends.loglock import PATIENCE, LogLock

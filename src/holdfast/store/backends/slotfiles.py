@@ -7,8 +7,8 @@ import re
 import secrets
 from pathlib import Path
 
+from holdfast.model.disk import Disk
 from holdfast.model.errors import from_os_error
-from holdfast.store.backends.disk import Disk
 
 FOLDER = "keys"
 _NAME = re.compile(r"([0-9a-f]{16})\.json")

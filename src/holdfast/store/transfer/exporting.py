@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, Corrupt, from_os_error
-from holdfast.store.backends.disk import Disk
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 # What is being made durable: a file's bytes, or its name in a directory.
-Sync = Literal[
+StoreSync = Literal[
     "key data",
     "key name",
     "place",
@@ -29,6 +29,14 @@ Sync = Literal[
     "archive data",
     "archive name",
 ]
+StateSync = Literal["state data", "state name"]
+ContainerSync = Literal[
+    "part", "manifest", "parts' names", "checkpoint's name", "ledger data", "ledger name"
+]
+ServerSync = Literal["pass data", "pass name", "workspace data"]
+Sync = Literal[StoreSync, StateSync, ContainerSync, ServerSync, "probe"]
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Disk:
@@ -37,6 +45,14 @@ class Disk:
     def sync_file(self, fd: int, what: Sync) -> None:
         """Make the file's bytes and length durable."""
         os.fdatasync(fd)
+
+    def sync_directory(self, path: Path, what: Sync) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def sync_way(self, path: Path) -> None:
         """Make the directory's own name durable, and the names of all above it.
@@ -50,10 +66,12 @@ class Disk:
             with suppress(PermissionError):
                 self.sync_directory(folder, "place")
 
-    def sync_directory(self, path: Path, what: Sync) -> None:
-        """Make the names in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    def write(self, path: Path, data: bytes, what: Sync) -> None:
+        """Write a new file, for its user alone, durably but for its name."""
+        fd = os.open(path, _NEW, 0o600)
+        with open(fd, "wb", buffering=0) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+            # Some file systems only say here that the disk is full.
+            self.sync_file(fd, what)
