@@ -11,6 +11,8 @@ from tests.dashboard.conftest import Watched, holdfast
 from tests.server.conftest import Server, add
 
 from holdfast import sync
+from holdfast.bundle import heads
+from holdfast.model.subject import Subject
 from holdfast.state import StateManager
 from holdfast.store import Store
 
@@ -175,6 +177,29 @@ def test_the_stores_health_follows_it_too(
     holdfast(home, "verify")  # at another terminal
     expect(page.get_by_label("Verification")).to_contain_text(f"{before + 1} checkpoints")
     assert page.evaluate("window.sameOne")
+
+
+def test_the_members_of_a_bundle_follow_it_too(
+    visit: Watched, store: Store, server: Server
+) -> None:
+    add(store, "state/member")
+    with sync.Session("member", store=store) as session:
+        session.checkpoint("to be bound")
+    bound = [Subject("state", "member"), Subject("session", "member")]
+    made = heads.bind(store, Subject("bundle", "live"), bound, "together")
+    page = visit(f"/checkpoints/{made.id}")
+    members = page.get_by_label("Members")
+    of_state = members.locator("li", has_text="state/member")
+    expect(of_state.get_by_role("link")).to_have_count(2)  # the subject, and its checkpoint
+    store.delete(store.list("state/member")[0])
+    expect(of_state).to_contain_text("kept by the bundle")
+    of_session = members.locator("li", has_text="session/member")
+    expect(of_session).not_to_contain_text("running")
+    with server.client(server.token) as api:
+        assert api.post("/v1/sessions", json={"name": "member"}).status_code == 200
+        expect(of_session).to_contain_text("running")
+        assert api.delete("/v1/sessions/member").status_code == 200
+    expect(of_session).not_to_contain_text("running")
 
 
 @pytest.mark.parametrize("path", ["/checkpoints/nothing", "/subjects/state/nothing", "/nowhere"])

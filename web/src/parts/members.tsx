@@ -1,14 +1,19 @@
 /** What a bundle binds. */
 
+import { runner } from "../actions";
 import { get, ofCheckpoint } from "../api";
 import { useAsked } from "../asking";
+import { picture } from "../live";
 import type { Members } from "../shapes";
 import { CheckpointLink, KindMark, SubjectLink } from "./links";
 import { Trouble, Waiting } from "./states";
 
 export function MembersOf({ id }: { id: string }) {
-  const { value, error, again } = useAsked(`members ${id}`, () =>
-    get<Members>(ofCheckpoint(id, "/members")),
+  // What it binds stays; whether a member still has that checkpoint by itself does not.
+  const { value, error, again } = useAsked(
+    `members ${id}`,
+    () => get<Members>(ofCheckpoint(id, "/members")),
+    String(picture.value.sequence),
   );
   if (error) return <Trouble error={error} again={again} />;
   if (!value) return <Waiting what="Reading its members" />;
@@ -21,7 +26,7 @@ export function MembersOf({ id }: { id: string }) {
             <KindMark kind={each.subject.split("/")[0] ?? ""} />
             <span class="what">
               <SubjectLink subject={each.subject} />
-              {each.running && <span class="mark live">running</span>}
+              {runner(each.subject) && <span class="mark live">running</span>}
             </span>
             <span class="soft">
               {each.short ? (

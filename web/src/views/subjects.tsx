@@ -2,8 +2,9 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
+import { runner } from "../actions";
 import { bind } from "../binding";
-import { known, picture, running, trouble } from "../live";
+import { known, picture, trouble } from "../live";
 import { Beginning } from "../parts/beginning";
 import { Age, KindMark, Link } from "../parts/links";
 import { Empty, Trouble, Waiting } from "../parts/states";
@@ -111,9 +112,6 @@ function bindable(found: readonly Subject[]): string[] {
 }
 
 function SubjectRow({ subject }: { subject: Subject }) {
-  const lives =
-    running.value.sessions.some((each) => each.subject === subject.subject) ||
-    running.value.sandboxes.some((each) => `sandbox/${each.id}` === subject.subject);
   return (
     <li>
       <KindMark kind={subject.kind} />
@@ -121,7 +119,7 @@ function SubjectRow({ subject }: { subject: Subject }) {
         <Link to={{ view: "subject", subject: subject.subject }} class="name">
           {honest(subject.name)}
         </Link>
-        {lives && <span class="mark live">running</span>}
+        {runner(subject.subject) && <span class="mark live">running</span>}
         <span class="soft reason">
           {subject.head ? honest(subject.head.reason) : "no head"}
           {subject.head?.stage && <> · {honest(subject.head.stage)}</>}
