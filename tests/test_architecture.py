@@ -65,3 +65,17 @@ def test_all_syncs_go_through_one_seam(repository: Path) -> None:
         if sync.search(path.read_text()) and not others & set(path.parents)
     ]
     assert syncing == [source / "model/disk.py"]
+
+
+def test_the_tests_mirror_the_source(repository: Path) -> None:
+    """Each package has a folder with tests, or a file of them beside those of its parent."""
+    source, tests = repository / "src/holdfast", repository / "tests"
+    packages = [each.parent.relative_to(source) for each in source.rglob("*/__init__.py")]
+    assert Path("store/backends") in packages
+    alone = [
+        str(package)
+        for package in packages
+        if not any((tests / package).rglob("test_*.py"))
+        and not any((tests / package.parent).glob(f"test_{package.name}*.py"))
+    ]
+    assert alone == []

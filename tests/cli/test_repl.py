@@ -12,10 +12,6 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.person import COLOUR, SGR, Person
 
-from holdfast.cli.prompt.typing import indentation, is_complete
-from holdfast.model.errors import BadInput
-from holdfast.view import magics
-
 PROMPT = r"\[\d+\] "
 
 
@@ -236,43 +232,6 @@ def test_commands_of_the_prompt(program: Run) -> None:
 def test_leaving_as_python_does(program: Run, word: str) -> None:
     done = program("repl", "w", stdin=f"a = 1\n{word}\nprint('still here')\n")
     assert (done.code, done.out) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ("x = 1", True),
-        ("", True),
-        ("for n in x:", False),
-        ("for n in x:\n    pass", False),
-        ("for n in x:\n    pass\n", True),
-        ("x = (1,\n", False),
-        ("x = (1,\n2)", True),
-        ("def f(", False),
-        ("x = = 1", True),
-        ("await thing()", True),
-        ("'''abc", False),
-        ("@wraps", False),
-        ("%log", True),
-        ("x = '\0'", True),
-    ],
-)
-def test_whether_what_is_typed_is_complete(text: str, whole: bool) -> None:
-    assert is_complete(text) is whole
-
-
-def test_indentation() -> None:
-    assert [indentation(text) for text in ("", "x", "if x:", "if x:\n    y", "  for a in b:")] == [
-        "", "", "    ", "    ", "      ",
-    ]  # fmt: skip
-
-
-def test_magics_are_parsed() -> None:
-    assert magics.parse("x = 5 % 3") is None
-    assert magics.parse("%diff a 'b c'") == magics.Magic("diff", ("a", "b c"))
-    for wrong in ("%", "%unknown", "%fork", "%restore a b", "%log 'x"):
-        with pytest.raises(BadInput):
-            magics.parse(wrong)
 
 
 def test_the_history_is_private(people: list[Person], holdfast_home: Path) -> None:

@@ -1,4 +1,4 @@
-"""The blocking session: the same members, derived by rule, served between calls."""
+"""The blocking twins: the same members, derived by rule; sessions are served between calls."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import time
 import pytest
 
 from holdfast import sync
+from holdfast.bundle import Bundle
+from holdfast.client import Process, Sandbox, Stream
+from holdfast.client.files import Files
 from holdfast.model.errors import NotFound, UsageError
 from holdfast.session import CellFailed, Session, SessionPool
 from holdfast.store import open_store
@@ -65,7 +68,16 @@ def test_output_is_drained_between_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "twin"), [(Session, sync.Session), (SessionPool, sync.SessionPool)]
+    ("source", "twin"),
+    [
+        (Session, sync.Session),
+        (SessionPool, sync.SessionPool),
+        (Sandbox, sync.Sandbox),
+        (Process, sync.Process),
+        (Stream, sync.Stream),
+        (Files, sync.Files),
+        (Bundle, sync.Bundle),
+    ],
 )
 def test_every_public_member_is_there_with_its_signature(source, twin) -> None:
     for name, member in vars(source).items():
@@ -160,6 +172,9 @@ def test_a_fork_of_the_host_has_sessions_of_its_own() -> None:
     code = """
 import os
 from holdfast import sync
+from holdfast.bundle import Bundle
+from holdfast.client import Process, Sandbox, Stream
+from holdfast.client.files import Files
 with sync.Session(store="memory://") as before:
     assert before.execute("1").value == 1
     child = os.fork()

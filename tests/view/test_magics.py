@@ -1,0 +1,16 @@
+"""The commands of the prompt and of notebooks, as they are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.errors import BadInput
+from holdfast.view import magics
+
+
+def test_magics_are_parsed() -> None:
+    assert magics.parse("x = 5 % 3") is None
+    assert magics.parse("%diff a 'b c'") == magics.Magic("diff", ("a", "b c"))
+    for wrong in ("%", "%unknown", "%fork", "%restore a b", "%log 'x"):
+        with pytest.raises(BadInput):
+            magics.parse(wrong)
