@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 from tests.dashboard.conftest import Watched, rows, type_in
 from tests.server.conftest import Server, Starter
 
-FIRST = "echo old > /root/changed; echo bye > /root/gone; echo as it was > /root/same"
-THEN = "echo much newer > /root/changed; rm /root/gone; mkdir /root/d; echo new > /root/d/added"
+FIRST = "cd /root; echo old > changed; echo one > length; echo bye > gone; echo as it was > same"
+THEN = "cd /root; echo much newer > changed; echo two > length; rm gone; mkdir d; echo new >d/added"
 
 
 @pytest.fixture(scope="module", params=["process", "gvisor"])
@@ -55,6 +55,7 @@ def test_its_console_and_what_changed_in_its_files(visit: Watched) -> None:
         ["root/changed", "changed", "4 B", "11 B"],
         ["root/d/added", "added", "", "4 B"],
         ["root/gone", "removed", "4 B", ""],
+        ["root/length", "changed", "4 B", "4 B"],  # no longer than it was
     ]
     page.get_by_role("button", name="Swap").click()
     expect(page.get_by_label("Files").locator("tr", has_text="root/gone")).to_contain_text("added")
