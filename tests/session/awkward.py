@@ -9,6 +9,16 @@ from typing import Literal
 Outcome = Literal["exact", "rebuilt", "placeholder"]
 
 
+# So much memory that a capture is made in a copy of the process, from the first on.
+LARGE = """
+import ctypes as _ctypes
+_libc = _ctypes.CDLL(None)
+_libc.malloc.restype = _ctypes.c_void_p
+_libc.memset(_ctypes.c_void_p(_libc.malloc(150 << 20)), 1, 150 << 20)
+del _ctypes, _libc
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind: code that makes it, code that must be true after a restore in a new process."""
@@ -297,25 +307,35 @@ KINDS = (
     kind("temporary files", "import tempfile\n§ = tempfile.TemporaryFile()\n"
          "_ = §.write(b'abcdef'), §.seek(2)", "§.read() == b'cdef'", "rebuilt",
          "with their content (up to 64 MiB) and position"),
-    kind("pipes", "§r, §w = os.pipe()\n§ = os.fdopen(§r)\n§w = os.fdopen(§w, 'wb')",
-         "'pipe' in repr(§) and 'pipe' in repr(§w)", "placeholder", "the other end is another process's",
-         ("§", "§w")),
+    kind("pipes", "§r, §w = os.pipe()\n§ = os.fdopen(§r)\n§w = os.fdopen(§w, 'wb')\n"
+         "_ = §w.write(b'one\\ntwo\\nthr'), §w.flush(), §.readline(), §w.write(b'ee')",
+         "(§w.write(b'!'), §w.close(), §.read() == 'two\\nthree!' and §.read() == '')[2]", "rebuilt",
+         "both ends anew, with what was not read (up to 1 MiB) or not written yet", ("§", "§w")),
     kind("sockets that are not in use", "import socket\n§ = [socket.socket(), socket.socket(socket.AF_INET6,"
          " socket.SOCK_DGRAM)]\n§[0].setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)\n"
          "§[0].settimeout(3)\n§[1].close()",
          "§[0].gettimeout() == 3 and §[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1"
          " and §[0].fileno() > 2 and §[1].fileno() == -1"),
-    kind("sockets that are bound or connected", "§ = socket.socketpair()\n§b = socket.create_server("
-         "('127.0.0.1', 0))", "'connected to' in repr(§[0]) and 'bound to' in repr(§b)",
+    kind("pairs of sockets", "§, §b = socket.socketpair()\n_ = §.send(b'ab'), §.send(b'c'), §b.send(b'd')\n"
+         "§.settimeout(5)\n§b.shutdown(socket.SHUT_WR)",
+         "§b.recv(9) == b'abc' and §.recv(9) == b'd' and §.recv(9) == b'' and §.gettimeout() == 5 and"
+         " (§.send(b'e'), §b.recv(9) == b'e')[1]", "rebuilt",
+         "both ends anew, with what was not read (up to 1 MiB), if the kernel tells that they are a pair",
+         ("§", "§b")),
+    kind("sockets that are bound or connected", "§b = socket.create_server(('127.0.0.1', 0))\n"
+         "§ = socket.create_connection(§b.getsockname())",
+         "'connected to' in repr(§) and 'bound to' in repr(§b)",
          "placeholder", "somebody else is at the other end, or has the address by then", ("§", "§b")),
     kind("the session's own streams", "import sys\n§ = [sys.stdout, sys.stderr]",
          "§[0] is sys.stdout and §[1] is sys.stderr"),
     kind("locks that nobody holds", "import threading\n§ = [threading.Lock(), threading.RLock(),"
          " threading.Condition(), threading.Semaphore(2)]",
          "§[0].acquire(False) and §[1].acquire(False) and §[2].acquire(False) and §[3]._value == 2"),
-    kind("locks that the session holds", "§ = [threading.Lock(), threading.RLock()]\n"
-         "_ = [l.acquire() for l in §]",
-         "§[0].locked() and (§[0].release(), §[1].release(), not §[0].locked())[2]"),
+    kind("locks that the session holds", "§ = [threading.Lock(), threading.RLock(), threading.Condition(),"
+         " threading.BoundedSemaphore(2)]\n_ = [l.acquire() for l in [*§, §[1]]]",
+         "§[0].locked() and (§[0].release(), not §[0].locked())[1] and (§[1].release(), §[1]._is_owned(),"
+         " §[1].release(), §[1]._is_owned())[1::2] == (True, False) and (§[2].notify_all(), §[2].release(),"
+         " §[2]._is_owned())[2] is False and (§[3].acquire(False), §[3].acquire(False)) == (True, False)"),
     kind("events, barriers and queues", "import queue\n§ = [threading.Event(), queue.Queue(),"
          " threading.Barrier(2)]\n§[0].set()\n§[1].put(5)",
          "§[0].is_set() and §[2].parties == 2 and isinstance(§[1], queue.Queue) and §[1].get() == 5"),
@@ -324,8 +344,9 @@ KINDS = (
          "(§.start(), §.join(), §out == [1])[2]", names=("§", "§out")),
     kind("pools of threads that nothing ran on", "import concurrent.futures\n"
          "§ = concurrent.futures.ThreadPoolExecutor(2)", "§.submit(int, '3').result(60) == 3"),
-    kind("child processes", "import subprocess\n§ = subprocess.Popen(['true'])\n_ = §.wait()",
-         "'child process' in repr(§)", "placeholder", "it belongs to the process that started it"),
+    kind("child processes, and pipes to them", "import subprocess\n§ = subprocess.Popen(['cat'],"
+         " stdin=subprocess.PIPE)\n§p = §.stdin", "'child process' in repr(§) and 'other end' in repr(§p)",
+         "placeholder", "it belongs to the process that started it, as does its end of a pipe", ("§", "§p")),
     kind("loggers", "import logging\n§ = logging.getLogger('a.§')\n§.setLevel(logging.DEBUG)\n"
          "§.propagate = False\n§.addHandler(logging.StreamHandler(sys.stdout))\n"
          "logging.getLogger('b.§').addHandler(logging.StreamHandler())",
@@ -483,7 +504,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     "locks": ("locks that nobody holds", "locks that the session holds",
               "locks held while threads run"),
     "events": ("events, barriers and queues",),
-    "sockets": ("sockets that are not in use", "sockets that are bound or connected"),
+    "sockets": ("sockets that are not in use", "pairs of sockets", "sockets that are bound or connected"),
     "threads": ("threads that have not begun", "threads"),
     "loggers": ("loggers",),
     "regexes": ("regular expressions",),

@@ -6,23 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.session.awkward import ASKED, KINDS, WITH_THREADS, Kind, rows
+from tests.session.awkward import ASKED, KINDS, LARGE, WITH_THREADS, Kind, rows
 
 from holdfast import sync
 from holdfast.model.report import Report
 from holdfast.store import open_store
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "what-comes-back.md"
-
-
-# So much memory that a capture is made in a copy of the process, from the first on.
-LARGE = """
-import ctypes as _ctypes
-_libc = _ctypes.CDLL(None)
-_libc.malloc.restype = _ctypes.c_void_p
-_libc.memset(_ctypes.c_void_p(_libc.malloc(150 << 20)), 1, 150 << 20)
-del _ctypes, _libc
-"""
 
 
 class Seen:
@@ -99,10 +89,16 @@ def test_most_kinds_come_back_for_real() -> None:
 
 def test_every_kind_that_was_asked_for_is_here_and_most_of_those_come_back() -> None:
     kinds = {kind.name: kind for kind in (*KINDS, *WITH_THREADS)}
-    asked = [kinds[name] for names in ASKED.values() for name in names]
     assert len(ASKED) == 39
-    back = [kind for kind in asked if kind.outcome != "placeholder"]
-    assert len(back) / len(asked) >= 0.85, f"{len(back)} of {len(asked)}"
+    # By rows, and by what was asked for, which counts only where each of its rows comes back.
+    asked = {name: [kinds[row].outcome != "placeholder" for row in rows] for name, rows in
+             ASKED.items()}  # fmt: skip
+    each = [back for found in asked.values() for back in found]
+    assert sum(each) / len(each) >= 0.85, f"{sum(each)} of {len(each)} rows"
+    not_all = {name for name, found in asked.items() if not all(found)}
+    # A frame under way, a holder that nobody knows, another process's end, a running stack.
+    assert not_all == {"generators", "coroutines", "locks", "sockets", "threads"}
+    assert 1 - len(not_all) / len(asked) >= 0.85
 
 
 def test_the_guide_shows_this_table() -> None:

@@ -25,6 +25,7 @@ from holdfast.session.worker.earlier import Earlier
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.items import Items
+from holdfast.session.worker.kinds import catching
 from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.tracker import Tracker
@@ -106,6 +107,11 @@ class Capture:
         self._items = Items()
         self._tiers: set[str] = set()
 
+    def catch(self) -> None:
+        """Look at what a copy of the process would see change, before it is made."""
+        for fd, look in catching.ends():
+            self._around.pairs.catch(fd, look)
+
     def run(self, environment: layout.Environment, apart: bool = False) -> Captured:
         """Make the records and the report; `apart` in a copy of the process.
 
@@ -162,7 +168,7 @@ class Capture:
         hidden, lower = self._found.hidden, self._lower
         taking = Taking(self._around, self._named, hidden, self._earlier, lower)
         taken = taking.taken(self._units())
-        taken = taking.kept(taken + self._touched(taken))
+        taken = taking.paired(taking.kept(taken + self._touched(taken)))
         pool = Pool(self._around, self._named | taking.large, taking.attempt)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.session.worker.codes import Place
+from holdfast.session.worker.kinds.pairs import Pair
 
 
 class Hole(NamedTuple):
@@ -28,6 +29,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)  # in the order in which the pickle takes them
     used: dict[str, None] = field(default_factory=dict)  # labels of what it needs beside it
+    ends: set[tuple[Pair, int]] = field(default_factory=set)  # of pairs, and which end it is
     portable: bool = True
     flat: bool = False  # whether it is a deep structure that was laid flat
     unsure: bool = False  # whether reading it back runs code that may refuse

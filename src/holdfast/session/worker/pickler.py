@@ -25,6 +25,7 @@ from holdfast.session.worker.kinds.contract import Reduce, Reduction
 from holdfast.session.worker.kinds.families import family
 from holdfast.session.worker.kinds.filled import as_it_is
 from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.kinds.pairs import Pair
 from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
 from holdfast.session.worker.placeholder import Placeholder, describe
@@ -52,6 +53,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._families: dict[type, Reduce | None] = around.families
         self.namespace = around.namespace
         self.apart = around.apart
+        self.pairs = around.pairs
         self.threaded = around.threads > 0 or threading.active_count() > 1
         self.hidden: dict[int, str] = {}
         self.found = Findings()
@@ -114,6 +116,9 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def note(self, text: str) -> None:
         self.found.notes.append(text)
+
+    def end(self, pair: Pair, side: int) -> None:
+        self.found.ends.add((pair, side))
 
     def missing(self, obj: type) -> Reduction:
         module, name, reason = named(obj)

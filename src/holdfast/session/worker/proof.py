@@ -5,16 +5,13 @@ It happens in a forked child, so that nothing the loading does reaches the sessi
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import select
-import signal
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 
+from holdfast.session.worker.aside import ask
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.surroundings import Surroundings, memory
@@ -64,19 +61,9 @@ def failures(
     """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
     if not records or threading.active_count() > 1:
         return {}
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _load_all(records, session, write, known)
-    os.close(write)
-    try:
-        said = _read(read)
-    finally:
-        os.close(read)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    said = ask(lambda write: _load_all(records, session, write, known), DEADLINE)
     found: dict[int, str] = {}
-    for line in said.splitlines():
+    for line in said[: said.rfind(b"\n") + 1].splitlines():
         index, reason = json.loads(line)
         if reason:
             found[index] = reason
@@ -87,36 +74,15 @@ def failures(
 
 
 def _load_all(records: Sequence[Proof], session: Living, write: int, known: Iterable[str]) -> None:
-    gc.disable()
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    try:
-        for index, (data, buffers, flat) in enumerate(records):
-            os.write(write, _line(index, "loading it did not come to an end"))
-            try:
-                RecordUnpickler(data, session, True, buffers).values(flat)
-            except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
-                os.write(write, _line(index, reason_of(error, known)))
-            else:
-                os.write(write, _line(index, ""))
-    finally:
-        os._exit(0)
+    for index, (data, buffers, flat) in enumerate(records):
+        os.write(write, _line(index, "loading it did not come to an end"))
+        try:
+            RecordUnpickler(data, session, True, buffers).values(flat)
+        except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
+            os.write(write, _line(index, reason_of(error, known)))
+        else:
+            os.write(write, _line(index, ""))
 
 
 def _line(index: int, reason: str) -> bytes:
     return json.dumps([index, reason]).encode() + b"\n"
-
-
-def _read(fd: int) -> str:
-    data = bytearray()
-    end = time.monotonic() + DEADLINE
-    while (left := end - time.monotonic()) > 0:
-        if not select.select([fd], [], [], left)[0]:
-            break
-        piece = os.read(fd, 1 << 16)
-        if not piece:
-            break
-        data += piece
-    text, _, _ = bytes(data).rpartition(b"\n")
-    return text.decode()

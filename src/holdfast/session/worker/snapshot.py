@@ -35,6 +35,7 @@ from holdfast.session import layout
 from holdfast.session.worker import budget
 from holdfast.session.worker.blocks import Blocks, Sent
 from holdfast.session.worker.kinds import sockets
+from holdfast.session.worker.kinds.descriptors import borrowed, descriptors
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.memory.image import Way
 from holdfast.session.worker.memory.tracker import Tracker
@@ -114,6 +115,7 @@ class Snapshots:
     ) -> Handed:
         """Capture in a copy; what can be read from its file are the messages of the capture."""
         self._forget()
+        capture.catch()
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
         handed = self._copy(
             asked,
@@ -131,7 +133,7 @@ class Snapshots:
         child = os.fork()
         if child == 0:
             os.close(read)  # or it would wait for ever for a host that has gone
-            _work(asked, lambda: work(write))
+            _work(asked, lambda: work(write), write)
         os.close(write)
         self._children.append(child)
         return Handed(read, child)
@@ -169,7 +171,7 @@ def _has_ended(child: int) -> bool:
         return True  # the user's code waited for it
 
 
-def _work(asked: CheckpointMessage, work: Callable[[], None]) -> NoReturn:
+def _work(asked: CheckpointMessage, work: Callable[[], None], write: int) -> NoReturn:
     """All that the copy does."""
     try:
         gc.disable()
@@ -178,7 +180,10 @@ def _work(asked: CheckpointMessage, work: Callable[[], None]) -> NoReturn:
         # The host gives up first, and says so; this only ends what nobody waits for.
         signal.setitimer(signal.ITIMER_REAL, asked.timeout + _GRACE if asked.timeout else 0)
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2, *_listening()):
+        from holdfast.session.worker.kinds.catching import ends  # with cloudpickle
+
+        others = [fd for fd, _ in ends() if fd != write]
+        for fd in (0, 1, 2, *_listening(), *others):
             os.dup2(null, fd)
         work()
     finally:
@@ -187,13 +192,10 @@ def _work(asked: CheckpointMessage, work: Callable[[], None]) -> NoReturn:
 
 def _listening() -> Iterator[int]:
     """Sockets that wait for connections: what takes this process's place needs the addresses."""
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        try:
-            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                continue
-        except OSError:
-            continue  # that of the listing itself
-        with socket.socket(fileno=os.dup(fd)) as found:
+    for fd, about in descriptors():
+        if not stat.S_ISSOCK(about.st_mode):
+            continue
+        with borrowed(fd) as found:
             if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 sockets.given_up[fd] = found.getsockname()
                 yield fd

@@ -12,6 +12,7 @@ from holdfast.session.worker.blocks import Block, Blocks, Looked, place
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.kinds.pairs import Pairs
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.image import Image, known_as
 from holdfast.session.worker.memory.tracker import Place, Tracker
@@ -38,6 +39,7 @@ class Surroundings:
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     snapshots: Mapping[int, Mapping[str, Snapshot]] = field(default_factory=dict)  # of classes
     families: dict[type, Reduce | None] = field(default_factory=dict)
+    pairs: Pairs = field(default_factory=Pairs)
     tracker: Tracker = field(default_factory=Tracker.off)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory
     places: dict[str, Place] = field(default_factory=dict)  # label -> where that is

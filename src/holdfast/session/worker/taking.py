@@ -10,6 +10,7 @@ from holdfast.session.worker import segments, units
 from holdfast.session.worker.earlier import Earlier
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.kinds.pairs import lonely
 from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.plain import containers
 from holdfast.session.worker.proof import Living, failures
@@ -50,6 +51,20 @@ class Taking:
     def kept(self, taken: list[Taken]) -> list[Taken]:
         """Those of them that can be read back, and that lack no part."""
         return self._whole(self._proven(taken))
+
+    def paired(self, taken: list[Taken]) -> list[Taken]:
+        """The same, without ends whose other end is in none of them."""
+        while lost := lonely(end for each in taken for end in each.found.ends):
+            for pair in lost:
+                pair.reason = "its other end is not in a variable of the session"
+            again: list[Taken] = []
+            for each in taken:
+                if any(pair in lost for pair, _ in each.found.ends):
+                    self._take(each.unit, again)
+                else:
+                    again.append(each)
+            taken = self.kept(again)
+        return taken
 
     def attempt(
         self,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
+from holdfast.session.worker.kinds.pairs import Pair, Pairs
+
 # `Any` is what pickle's protocol gives: a reduction is a string or a tuple of 2 to 6 things.
 Reduction = Any
 
@@ -25,6 +27,10 @@ class Recorder(Protocol):
     def threaded(self) -> bool:
         """Whether other threads of the session run."""
 
+    @property
+    def pairs(self) -> Pairs:
+        """What has two ends in the session."""
+
     def plain(self, obj: object) -> Reduction:
         """The object's own way of being pickled; a hole when it has none."""
 
@@ -39,6 +45,9 @@ class Recorder(Protocol):
 
     def note(self, text: str) -> None:
         """Something that the report should say about the record."""
+
+    def end(self, pair: Pair, side: int) -> None:
+        """The record has one end of a pair."""
 
     def local(self, obj: object) -> None:
         """The object is found again by its name, so records need not share it."""

@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from holdfast.session.worker.kinds import reading
+from holdfast.session.worker.kinds import pipes, reading
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+from holdfast.session.worker.kinds.wrapping import raw_mode, taken_apart, wrapped
 
 LARGEST = 64 << 20  # of a deleted file, which is kept with its content
 
@@ -36,9 +37,9 @@ def reopen(
     # "w" would empty it, and "x" would refuse it.
     flags = os.O_RDWR if readable and writable else os.O_WRONLY if writable else os.O_RDONLY
     raw = io.FileIO(os.open(path, flags | (os.O_APPEND if "a" in mode else 0) | os.O_CLOEXEC),
-                    _raw_mode(mode))  # fmt: skip
+                    raw_mode(mode))  # fmt: skip
     raw.name = path
-    made = _wrapped(raw, form, text)
+    made = wrapped(raw, form, text)
     made.seek(position)
     return made
 
@@ -68,22 +69,22 @@ def _check_same(path: str, known: tuple[int, ...], reaches: int, writable: bool)
 def nameless(name: Any, mode: str, position: int, content: bytes, form: str, text: Any) -> Any:
     """A file that nobody else can open, with this content."""
     fd = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    raw = io.FileIO(fd, _raw_mode(mode))
+    raw = io.FileIO(fd, raw_mode(mode))
     with memoryview(content) as left:
         written = 0
         while written < len(left):
             written += os.pwrite(fd, left[written:], written)
     raw.name = fd if name is None else name
-    made = _wrapped(raw, form, text)
+    made = wrapped(raw, form, text)
     made.seek(position)
     return made
 
 
 def closed(path: str, mode: str, form: str, text: Any) -> Any:
     """A file that has been closed."""
-    raw = io.FileIO(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), _raw_mode(mode))
+    raw = io.FileIO(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), raw_mode(mode))
     raw.name = path
-    made = _wrapped(raw, form, text)
+    made = wrapped(raw, form, text)
     made.close()
     return made
 
@@ -93,33 +94,11 @@ def stream(name: str) -> Any:
     return getattr(sys, name)
 
 
-def _raw_mode(mode: str) -> str:
-    """Without what makes or empties a file."""
-    return "rb+" if "+" in mode else "ab" if "a" in mode else "rb" if "r" in mode else "wb"
-
-
-def _wrapped(raw: io.FileIO, form: str, text: Any) -> Any:
-    if form == "FileIO":
-        return raw
-    kind: Any = {
-        "BufferedReader": io.BufferedReader,
-        "BufferedWriter": io.BufferedWriter,
-        "BufferedRandom": io.BufferedRandom,
-    }[form.removeprefix("Text:")]
-    buffered = kind(raw)
-    if not form.startswith("Text:"):
-        return buffered
-    encoding, errors, line_buffering, mode = text
-    made = io.TextIOWrapper(buffered, encoding, errors, None, line_buffering)
-    made.mode = mode  # type: ignore[misc]  # as `open` does it
-    return made
-
-
 def _file(recorder: Recorder, obj: Any) -> Reduction:
     for name in ("stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"):
         if obj is getattr(sys, name):
             return stream, (name,)
-    form, text, raw = _taken_apart(obj)
+    form, text, raw = taken_apart(obj)
     if raw is None:
         return recorder.hole(obj, "what lies under it is not a file of the system")
     path = raw.name
@@ -130,6 +109,8 @@ def _file(recorder: Recorder, obj: Any) -> Reduction:
     before = _caught.get(raw.fileno()) if recorder.apart else None
     found = before[1] if before else os.fstat(raw.fileno())
     deleted = stat.S_ISREG(found.st_mode) and not found.st_nlink
+    if raw.fileno() in recorder.pairs or pipes.is_pipe(raw.fileno(), found):
+        return pipes.reduce_end(recorder, obj, raw, form, text)
     reason = "" if deleted else _unusual(found, path) or _elsewhere(found, path)
     if reason:
         return recorder.hole(obj, reason)
@@ -198,26 +179,11 @@ def _catch(raw: io.FileIO, found: os.stat_result) -> int:
     return start
 
 
-def _taken_apart(obj: Any) -> tuple[str, Any, io.FileIO | None]:
-    """How the file is wrapped, and the raw file."""
-    form, text, buffered = type(obj).__name__, None, obj
-    try:
-        if type(obj) is io.TextIOWrapper:
-            buffered = obj.buffer
-            form = f"Text:{type(buffered).__name__}"
-            mode = getattr(obj, "mode", "r")
-            text = (obj.encoding, obj.errors, obj.line_buffering, mode)
-        raw = buffered if type(buffered) is io.FileIO else buffered.raw
-    except ValueError:  # it was detached
-        return form, text, None
-    return form, text, raw if type(raw) is io.FileIO else None
-
-
 def _unusual(found: os.stat_result, path: object) -> str:
     """Why this is not an ordinary file, if it is not."""
     kinds = (
-        (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
+        (stat.S_ISFIFO, "a pipe with a name"), (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
     )  # fmt: skip
     for test, name in kinds:
         if test(found.st_mode):

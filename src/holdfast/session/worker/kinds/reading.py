@@ -17,6 +17,11 @@ from typing import Any
 _STATELESS = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 
 
+def stateless(encoding: str) -> bool:
+    """Whether bytes of this encoding mean the same wherever one begins to read."""
+    return codecs.lookup(encoding).name in _STATELESS
+
+
 # `Any` below: the classes of `io` share no base that says what they can do.
 def position(obj: Any) -> int | None:
     """What `tell()` gives, or would give; None when it cannot be told."""
@@ -28,7 +33,7 @@ def position(obj: Any) -> int | None:
 
 
 def _inside(obj: Any) -> int | None:
-    if codecs.lookup(obj.encoding).name not in _STATELESS:
+    if not stateless(obj.encoding):
         return None
     held = gc.get_referents(obj)
     ahead: int = obj.buffer.tell()  # what is before this place has been read
