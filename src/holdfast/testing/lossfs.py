@@ -144,6 +144,7 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
         self.operations = 0
         self.cut_at = 0
         self.recording = False
+        self.rotting = ""  # files of this name lose a bit when their folder is renamed
         self._root = _durable_folder()
         self._saved: dict[str, Folder] = {}
         self._kept: dict[str, Folder] = {}
@@ -170,6 +171,8 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
                 case "resume":
                     self.off = False
                     self.cut_at = 0
+                case "rot":
+                    self.rotting = words[0] if words else ""
                 case "cut_at":
                     self.cut_at = self.operations + int(words[0])
                 case "cut":
@@ -250,6 +253,8 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
         if name in folder.names:
             self._remove(new)
         self._add(new, node)
+        if self.rotting and isinstance(node, Folder):
+            _rot(node, self.rotting)
         return 0
 
     @_changing
@@ -425,6 +430,16 @@ def _replica(root: Folder) -> Folder:
     found = copied(root)
     assert isinstance(found, Folder)
     return found
+
+
+def _rot(folder: Folder, name: str) -> None:
+    """Let the last bit of every file of that name be another one."""
+    for each, node in folder.names.items():
+        if isinstance(node, Folder):
+            _rot(node, name)
+        elif each == name and node.data:
+            node.changeable()[-1] ^= 1
+            node.sync()
 
 
 def _digest(node: Node) -> bytes:

@@ -56,6 +56,11 @@ class Power:
         """Begin again with what was kept: as if only its user had died, nothing is lost yet."""
         self._control("return", name)
 
+    def rot(self, name: str = "") -> None:
+        """From now on, let files of a name lose a bit when a folder that they are in is renamed:
+        a disk that keeps something else than it was given. Without a name no more."""
+        self._control("rot", name)
+
     def resume(self) -> None:
         """Go on as if not the power had gone, but only whoever used it: nothing is lost yet."""
         self._control("resume", "")
