@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -144,21 +145,25 @@ def _groups(home: Path) -> limits.Groups:
     return limits.left_by(ours)
 
 
+def _send_all(groups: limits.Groups, number: int) -> None:
+    for pid in (groups.folders[0] / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):  # it had just been at its end
+            os.kill(int(pid), number)
+
+
 async def test_a_kill_that_nothing_comes_of_is_told(start: Starter, holdfast_home: Path) -> None:
     wire = await created(start(*PROCESS, "--pool", "0"))
     await wire.send(language="bash", code="echo begun; sleep 1000")
     await wire.until("stdout")
-    inside = (_groups(holdfast_home).folders[0] / "cgroup.procs").read_text().split()
-    for pid in inside:  # the agent is one of them
-        os.kill(int(pid), signal.SIGSTOP)
+    groups = _groups(holdfast_home)
+    _send_all(groups, signal.SIGSTOP)  # the agent is one of them
     try:
         await wire.send(action="kill_process", request_id="k")
         assert await wire.until("error") == ["EXECUTION_FORCE_KILL_ERROR", "error"]
         assert "did not kill it" in wire.heard[-1]["message"]
         assert wire.heard[-1]["request_id"] == "k"
     finally:
-        for pid in inside:
-            os.kill(int(pid), signal.SIGCONT)
+        _send_all(groups, signal.SIGCONT)
     assert await wire.until("EXECUTION_DONE") == ["EXECUTION_DONE"]  # what it was told in time
     assert wire.heard[-2] == {"event": "exit", "signal": 9}
     assert await wire.run("bash", "echo next") == "next\n"
