@@ -72,6 +72,12 @@ class Kernel:
         names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
         return [getattr(self._manager, name) for name in names]
 
+    def ask_to_end(self) -> None:
+        self._manager.request_shutdown()
+
+    def ends(self) -> None:
+        wait_for(lambda: not self._manager.is_alive())
+
     def kill(self) -> None:
         self.die()
         self.close()
@@ -177,6 +183,49 @@ def test_a_killed_kernel_goes_on_in_a_new_one(start: Start, store: Callable[[], 
         True,
         True,
     )
+
+
+SLOWLY = """\
+exec('''
+import os, time, IPython
+history = IPython.get_ipython().holdfast._notebook.history
+save = history.save
+def slowly(*args, **options):
+    while not os.path.exists("gate"):
+        time.sleep(0.01)
+    return save(*args, **options)
+history.save = slowly
+''', {})
+"""
+
+
+def test_no_cell_waits_for_a_large_checkpoint(
+    start: Start, store: Callable[[], Store], tmp_path: Path
+) -> None:
+    """Cells that find no room share the checkpoint that is made as soon as there is some."""
+    gate = tmp_path / "gate"
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("import numpy as np\nlarge = np.ones(3_000_000)")
+    durable(store(), f"cell {kernel.number}")
+    kernel.run_silently(SLOWLY)
+    for number in range(5):
+        kernel.run(f"x = {number}")  # else it would not come back
+    gate.touch()
+    durable(store(), f"cell {kernel.number}")  # by itself
+    gate.unlink()
+    for number in range(5, 10):
+        kernel.run(f"x = {number}")
+    kernel.ask_to_end()
+    gate.touch()
+    kernel.ends()
+    made = store().list("session/analysis")
+    assert made[0].reason == f"cell {kernel.number}"
+    assert len(made) < kernel.number
+
+    kernel = start()
+    kernel.run(LOAD)
+    assert kernel.run("x, len(large)") == (9, 3_000_000)
 
 
 VSCODE = """\

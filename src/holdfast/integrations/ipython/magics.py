@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError as Misused
 
 from holdfast.integrations.ipython.cells import Cells
+from holdfast.integrations.ipython.farewell import Farewell
 from holdfast.integrations.ipython.names import session_name
 from holdfast.integrations.ipython.notebook import Notebook
 from holdfast.model.errors import HoldfastError
@@ -35,6 +36,7 @@ class Extension:
         self._shell = shell
         self._notebook = notebook
         self._cells = Cells(shell, notebook.workspace)
+        self._farewell = Farewell(shell, notebook)
         self._begun: str | None = None  # the checkpoint that a transaction began with
         self._due = False  # whether the cell that runs is followed by a checkpoint
         self._theirs: Callable[[str], Any] | None = None  # IPython's own %whos
@@ -48,6 +50,7 @@ class Extension:
         report = self._notebook.begin(replace)
         self._due = report is None  # what this very cell did beside loading
         self._cells.install()
+        self._farewell.install()
         for event, function in self._changes:
             self._shell.events.register(event, function)
         self._shell.input_transformers_cleanup.append(_without_marker)
@@ -67,10 +70,15 @@ class Extension:
     def end(self) -> None:
         """Take everything away again."""
         atexit.unregister(self._notebook.close)
+        try:
+            self._notebook.settle()
+        except HoldfastError as error:
+            _tell(f"holdfast: {error}")
         for event, function in self._changes:
             self._shell.events.unregister(event, function)
         self._shell.input_transformers_cleanup.remove(_without_marker)
         self._cells.uninstall()
+        self._farewell.uninstall()
         lines = self._shell.magics_manager.magics["line"]
         for name in (*(magics.MAGICS.keys() - _OTHERS), "holdfast"):
             lines.pop(name, None)
@@ -97,12 +105,13 @@ class Extension:
         self._due = info.store_history and not _only_magic(info.raw_cell)
         self._cells.watching = bool(info.store_history)
         self._begun = None
+        self._notebook.running = True
         if info.store_history and _is_transaction(info.raw_cell):
             self._begun = self._notebook.freeze("transaction").result().id
 
     def _after(self, result: Any) -> None:
         """In the kernel's main thread, before the front end hears that the cell has ended."""
-        self._cells.watching = False
+        self._cells.watching = self._notebook.running = False
         for failure in self._notebook.saving.failures():
             _tell(f"holdfast: a checkpoint failed: {failure}")
         begun, self._begun = self._begun, None
@@ -113,7 +122,9 @@ class Extension:
                 _told(session.came_back(self._notebook.rollback(begun)))
                 _tell("holdfast: the transaction was rolled back")
             elif due and self._notebook.names():
-                self._notebook.saving.leave(self._notebook.freeze(f"cell {count}"))
+                self._notebook.keep(f"cell {count}")
+            elif self._notebook.owed is not None:
+                self._notebook.keep(self._notebook.owed)
         except HoldfastError as error:
             _tell(f"holdfast: {error}")
 
@@ -143,13 +154,13 @@ class Extension:
                 made = notebook.freeze(" ".join(given) or "manual").result()
                 print(f"{made.short}: {made.reason}")
             case "log":
-                notebook.saving.settled()
+                notebook.settle()
                 print(session.log_page(store, subject))
             case "whos":
-                notebook.saving.settled()
+                notebook.settle()
                 print(session.whos_page(store, subject, variables(notebook.names())))
             case "diff":
-                notebook.saving.settled()
+                notebook.settle()
                 print(session.diff_page(store, notebook.diff(*given)))
             case "rollback":
                 _told(session.moved(store, subject, notebook.rollback(*given)))

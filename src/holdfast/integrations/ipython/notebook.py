@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 from holdfast.integrations.ipython import names
 from holdfast.integrations.ipython.saving import Saving
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import UsageError
+from holdfast.model.errors import HoldfastError, UsageError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage
@@ -24,6 +25,7 @@ from holdfast.session.history import History
 from holdfast.session.mapped import Mapped
 from holdfast.session.settings import Settings
 from holdfast.session.worker.labels import Labels
+from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import secret_texts
@@ -33,6 +35,7 @@ from holdfast.store import Store, retention
 from holdfast.store.comparison import Diff
 
 TIMEOUT = 120.0  # seconds for a capture, in a copy of the kernel
+_LONG = 16 << 20  # bytes that take a moment to be written
 
 
 class Notebook:
@@ -45,6 +48,11 @@ class Notebook:
         self.subject = Subject("session", name)
         self.workspace = Workspace()
         self.saving = Saving()
+        self.saving.on_room = self._wake
+        self.running = False  # whether a cell is
+        self.owed: str | None = None  # the reason of a checkpoint that was put off
+        self._loop: asyncio.AbstractEventLoop | None = None  # that the kernel waits for cells on
+        self._size = 0  # of the last checkpoint
         self.history = History(self.subject, store, retention.DEFAULT)
         self._shell = shell
         self._labels = Labels()
@@ -97,7 +105,43 @@ class Notebook:
     def freeze(self, reason: str) -> Future[SessionCheckpoint]:
         """Capture this very moment in a copy of the kernel; the future is the commit."""
         self.saving.room()
+        return self._freeze(reason)
+
+    def keep(self, reason: str) -> None:
+        """The same, but nobody waits: without room it is made when there is, and no cell runs."""
+        with suppress(RuntimeError):  # in a terminal none runs, so there it waits
+            self._loop = asyncio.get_running_loop()
+        self.owed = reason  # before the look: what arrives meanwhile wakes us
+        if self.saving.room(patient=self._loop is None):
+            self.saving.leave(self._freeze(reason))
+
+    def settle(self) -> None:
+        """Wait until all that ran is saved."""
+        if self.owed is not None:
+            self.saving.leave(self.freeze(self.owed))
+        self.saving.settled()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something will be in the store that is not yet; a running cell is in the way."""
+        return (self.owed is not None and not self.running) or not self.saving.idle
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if self.owed is not None and loop is not None:
+            with suppress(RuntimeError):  # it ends, and `close` is next
+                loop.call_soon_threadsafe(self._make_up)
+
+    def _make_up(self) -> None:
+        if self.owed is not None and not self.running:
+            try:
+                self.keep(self.owed)
+            except HoldfastError as error:
+                self.saving.failed(error)
+
+    def _freeze(self, reason: str) -> Future[SessionCheckpoint]:
         try:
+            memory = sum(size for _, size in survey.look(self.workspace.namespace).places)
             arriving, child = self._copy(reason)
         except BaseException:
             self.saving.give_back()
@@ -105,11 +149,15 @@ class Notebook:
 
         def save() -> SessionCheckpoint:
             try:
-                return self.history.save(arriving, reason=reason, stage=None, save_to_disk=True)
+                made = self.history.save(arriving, reason=reason, stage=None, save_to_disk=True)
             finally:
                 _bury(child)
+            self._size = made.size_bytes
+            return made
 
-        return self.saving.begin(save)
+        done = self.saving.begin(save, long=max(memory, self._size) > _LONG)
+        self.owed = None
+        return done
 
     def freeze_as(self, other: str) -> Checkpoint:
         """This very moment as the first checkpoint of another session. Raises Conflict."""
@@ -166,7 +214,7 @@ class Notebook:
 
     def restore(self, reference: str | None = None) -> Report:
         """Replace everything by a checkpoint, by default the head, which follows."""
-        self.saving.settled()
+        self.settle()
         store, target = self.history.find(reference)
         report = self._apply(store, target)
         self.history.move_to(store, target, trust=False)
@@ -174,7 +222,7 @@ class Notebook:
 
     def rollback(self, to: str | None = None) -> Report:
         """Go back to before the last checkpoint, or to a given one, by a new one."""
-        self.saving.settled()
+        self.settle()
         before = self.history.head()
         made = self.history.roll_back(to, trust=False)
         try:
@@ -195,6 +243,7 @@ class Notebook:
             overlay = Overlay({each.name: each for each in mapped.messages}, mapped.files)
             items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
         self._snapshots.restored()
+        self.owed = None
         out = namespace.pop("Out", None)
         for name, value in {**hidden, **own}.items():
             namespace.setdefault(name, value)

@@ -1,7 +1,8 @@
 """Captures on their way into the store, in a thread of their own, while the kernel goes on.
 
 They are committed in the order in which they were captured, and only a few may be on their way:
-then the next one waits. A failure that nobody waits for is told after the next cell.
+then the next one waits, or, where nobody asked for it, is put off. A failure that nobody waits for
+is told after the next cell.
 """
 
 from __future__ import annotations
@@ -23,26 +24,37 @@ class Saving:
         self._thread = ThreadPoolExecutor(1, "holdfast-saving")
         self._room = threading.Semaphore(MOST)
         self._last: Future[Any] | None = None  # `Any`: whatever was saved
+        self._long: set[Future[Any]] = set()  # those on their way that take long
+        self.on_room: Callable[[], None] | None = None  # called in another thread
         self._failures: list[BaseException] = []
 
-    def room(self) -> None:
-        """Wait until one more may be on its way. Whoever calls it begins one, or gives it back."""
-        self._room.acquire()
+    def room(self, patient: bool = True) -> bool:
+        """Wait until one more may be on its way. Whoever calls it begins one, or gives it back.
+
+        If not `patient`, False instead of a wait that somebody would feel.
+        """
+        return self._room.acquire(blocking=patient or not self._long)
 
     def give_back(self) -> None:
         """There was nothing to save after all."""
         self._room.release()
 
-    def begin(self, save: Callable[[], _T]) -> Future[_T]:
+    def begin(self, save: Callable[[], _T], long: bool = False) -> Future[_T]:
         """Save after everything that was begun before. Needs `room`."""
         done = self._thread.submit(save)
-        done.add_done_callback(lambda _: self._room.release())
+        if long:
+            self._long.add(done)
+        done.add_done_callback(self._arrived)
         self._last = done
         return done
 
     def leave(self, done: Future[_T]) -> None:
         """Nobody waits for it: keep its failure to be told later."""
         done.add_done_callback(self._note)
+
+    def failed(self, error: BaseException) -> None:
+        """Keep a failure to be told later."""
+        self._failures.append(error)
 
     def failures(self) -> list[BaseException]:
         """What went wrong since the last time."""
@@ -54,11 +66,22 @@ class Saving:
         if self._last is not None:
             self._last.exception()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return self._last is None or self._last.done()
+
     def close(self) -> None:
         """Wait for what is on its way; there is no more."""
         self._thread.shutdown()
 
+    def _arrived(self, done: Future[Any]) -> None:
+        self._long.discard(done)
+        self._room.release()
+        if self.on_room is not None:
+            self.on_room()
+
     def _note(self, done: Future[_T]) -> None:
         error = done.exception()
         if error is not None:
-            self._failures.append(error)
+            self.failed(error)
