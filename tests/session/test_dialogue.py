@@ -84,9 +84,9 @@ async def test_input_and_interrupt(client: Client) -> None:
     client.send(
         "ExecuteMessage",
         execution_id=1,
-        code="import getpass\nname = input('name? ')\n[name, getpass.getpass('word? ')]",
+        code="from getpass import getpass\n[getpass('word? '), input('name? ')][::-1]",
     )
-    for prompt, password, answer in (("name? ", False, "Ada"), ("word? ", True, "pearl")):
+    for prompt, password, answer in (("word? ", True, "pearl"), ("name? ", False, "Ada")):
         question, _ = await client.until("InputMessage")
         assert (question["prompt"], question["password"]) == (prompt, password)
         assert question["execution_id"] == 1

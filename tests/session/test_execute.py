@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.model.errors import CaptureFailed, UsageError
 from holdfast.session import Repr, Session
+from holdfast.session.result import Prompt
 from holdfast.testing.waiting import until
 
 
@@ -475,3 +476,19 @@ async def test_what_is_printed(make) -> None:
     assert repr(session) == "<Session session/shown ended: the worker exited with code 3>"
     await session.shutdown()
     assert repr(session) == "<Session session/shown shut down>"
+
+
+async def test_a_password_is_asked_for_as_one(session: Session) -> None:
+    """Also by the first question of a session, and by a name that came back."""
+    asked: list[bool] = []
+
+    def answer(prompt: Prompt) -> str:
+        asked.append(prompt.password)
+        return "pearl"
+
+    code = "from getpass import getpass\nimport getpass as module\ngetpass()"
+    assert (await session.execute(code, on_input=answer)).value == "pearl"
+    await session.restore(await session.checkpoint())
+    again = await session.execute("getpass(), getpass is module.getpass", on_input=answer)
+    assert again.value == ("pearl", True)
+    assert asked == [True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import getpass
 import io
 import sys
 
@@ -23,16 +24,21 @@ class Console(io.TextIOBase):
         sys.stdin = self
         builtins.input = self.input
 
+        def ask(prompt: str = "Password: ", stream: object = None) -> str:
+            """As `getpass.getpass`, marked so that the client can hide what is typed."""
+            return self._answer(prompt, password=True)
+
+        # Now, since `from getpass import getpass` may come with the question; and under its name,
+        # by which a variable that holds it comes back.
+        ask.__module__, ask.__name__, ask.__qualname__ = "getpass", "getpass", "getpass"
+        getpass.getpass = ask
+
     def input(self, prompt: object = "", /) -> str:
         """As the builtin: one line without its end; EOFError when the client has no more."""
-        answer = self._ask(str(prompt))
-        if answer is None:
-            raise EOFError("the client gave no input")
-        return answer
+        return self._answer(str(prompt))
 
-    def getpass(self, prompt: str = "Password: ", stream: object = None) -> str:
-        """As `getpass.getpass`, marked so that the client can hide what is typed."""
-        answer = self._ask(prompt, password=True)
+    def _answer(self, prompt: str, password: bool = False) -> str:
+        answer = self._ask(prompt, password)
         if answer is None:
             raise EOFError("the client gave no input")
         return answer
@@ -48,8 +54,6 @@ class Console(io.TextIOBase):
         return "".join(iter(self.readline, ""))
 
     def _ask(self, prompt: str, password: bool = False) -> str | None:
-        if "getpass" in sys.modules:
-            sys.modules["getpass"].getpass = self.getpass  # type: ignore[attr-defined]
         if not self.execution_id:
             raise RuntimeError("input() works only while a cell runs")
         self._last_request += 1
