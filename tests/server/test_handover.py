@@ -34,6 +34,17 @@ while True:
 """
 
 
+GOAL_SECONDS = 0.5  # on a quiet machine
+
+
+def share_of_processor(seconds: float = 0.05) -> float:
+    """How much of it one gets who wants all: 1 on a quiet machine."""
+    began, used = time.perf_counter(), time.thread_time()
+    while time.perf_counter() - began < seconds:
+        pass
+    return (time.thread_time() - used) / (time.perf_counter() - began)
+
+
 async def test_attaching_through_another_server_hands_it_over(start: Starter) -> None:
     first, second = start("--engine", "process"), start("--engine", "process")
     wire = await created(first, **HANDOFF)
@@ -139,8 +150,9 @@ async def test_ten_handovers_of_a_counter_on_one_bucket(
         wire = await created(servers[0], **HANDOFF)
         await wire.send(language="python", code=COUNTER, process_id="counter")
         seen = await numbers(wire, 3)
-        taken = []
+        taken, shares = [], []
         for turn in range(10):
+            shares.append(share_of_processor())
             began = time.perf_counter()
             other = attach(servers[(turn + 1) % 2], wire.identity)
             await other.__aenter__()
@@ -150,9 +162,10 @@ async def test_ten_handovers_of_a_counter_on_one_bucket(
             seen += await numbers(other, 3)
             other.identity, wire = wire.identity, other
         assert counted(seen)
-        middle, most = statistics.median(taken), max(taken)
+        middle, most, share = statistics.median(taken), max(taken), statistics.median(shares)
         print(f"a handover took {middle * 1000:.0f} ms, the slowest {most * 1000:.0f} ms")
-        assert middle <= 0.5
+        print(f"whoever wanted the processor had {share:.0%} of it")
+        assert middle <= GOAL_SECONDS / share
         await wire.send(action="kill_sandbox")
         await wire.rest()
     finally:
