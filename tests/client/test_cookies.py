@@ -28,7 +28,7 @@ async def test_cookies_are_sent_again_after_the_connection_broke() -> None:
 
         if len(sent) == 1:
             await connection.recv()  # what the sandbox is to be like
-            await say(event="sandbox_id", sandbox_id="0" * 32, sandbox_token="t")
+            await say(event="sandbox_id", sandbox_id="c" * 32, sandbox_token="t")
         await say(status="SANDBOX_RUNNING")
         await connection.recv()  # the execution, then `reconnect`
         await say(status="SANDBOX_EXECUTION_RUNNING")
