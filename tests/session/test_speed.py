@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,23 +25,62 @@ SETUP = "\n".join(
 
 
 @pytest.mark.alone
-def test_an_ordinary_session_waits_little() -> None:
-    with sync.Session("ordinary", store="memory://") as session:
-        session.execute(SETUP, check=True)
-        pauses: list[float] = []
-        for step in range(20):
-            session.execute(f"v{step} = 'changed'", check=True)
-            checkpoint = session.checkpoint()
-            pauses.append(checkpoint.pause_ms)
+def test_an_ordinary_session_waits_little(tmp_path: Path) -> None:
+    """W1: a step, which is durable when it is counted, in 5 ms, and an answer from the restored
+    session, with the source of what it defined, in 50 ms.
+
+    The medians of a quiet moment: on a machine that has none for so long, the best of all steps.
+    """
+    ask = "[getsource(f7), getsource(C3.__init__), [a1['s'] is shared, o4.y]]"
+    with sync.Session("ordinary", store=str(tmp_path / "store")) as session:
+        session.execute("from inspect import getsource\n" + SETUP, check=True)
+        session.checkpoint()
+        every: list[Step] = []
+        end = time.monotonic() + 15
+        while True:
+            some = [_step(session, number) for number in range(20)]
+            every += some
+            quiet = sum(step.waited for step in some) <= 0.1 * sum(step.whole for step in some)
+            median = statistics.median(step.whole for step in some)
+            if median <= 5 or time.monotonic() > end:
+                break
+        best = min(step.whole for step in every)
+        assert (median if quiet else min(median, best)) <= 5, (median, best, quiet)
+        assert statistics.median(step.pause for step in every) <= 5
         restores: list[float] = []
-        for _ in range(5):
+        while len(restores) < 5 or (statistics.median(restores[-5:]) > 50 and len(restores) < 50):
             started = time.perf_counter()
-            session.restore(checkpoint)
+            session.restore()
+            source, method, data = session.execute(ask, check=True).value
             restores.append((time.perf_counter() - started) * 1000)
-        assert session.execute("[a1['s'] is shared, o4.y]").value == [True, 4]
-    # The best of some: what else the machine does is not measured here.
-    assert min(pauses) <= 5
-    assert min(restores) <= 50
+        assert source == "def f7(x, k=7):\n    'doc'\n    return x * k + v0\n"
+        assert method == "    def __init__(self): self.y = 3\n"
+        assert data == [True, 4]
+    assert statistics.median(restores[-5:]) <= 50
+
+
+class Step(NamedTuple):
+    """Milliseconds of one step."""
+
+    whole: float
+    pause: float
+    waited: float  # for a processor, by this process and the session's
+
+
+def _step(session: sync.Session, number: int) -> Step:
+    session.execute(f"v{number} = {time.time()!r}", check=True)
+    assert session.pid is not None
+    pids = (os.getpid(), session.pid)
+    before, started = _waited(*pids), time.perf_counter()
+    pause = session.checkpoint().pause_ms
+    whole = (time.perf_counter() - started) * 1000
+    return Step(whole, pause, _waited(*pids) - before)
+
+
+def _waited(*pids: int) -> float:
+    """How long threads could have run, but did not, in milliseconds since they began."""
+    found = (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(int(path.read_text().split()[1]) for path in found) / 1e6
 
 
 @pytest.mark.alone
