@@ -117,7 +117,7 @@ def save(
         if image is not None and image.is_dir():
             done = stored.put(draft, image, MEMORY, _before(store, subject), split)
             for name in sorted(set(os.listdir(image)) - done):
-                draft.put(MEMORY + name, image / name, split=split)
+                draft.put(MEMORY + name, image / name, split=split, moved=True)
         return draft.commit()
 
 

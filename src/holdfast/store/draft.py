@@ -90,12 +90,19 @@ class Draft:
         self.discard()
 
     def put(
-        self, name: str, source: Source | Any, split: Split = "whole", *, skew: int = 0
+        self,
+        name: str,
+        source: Source | Any,
+        split: Split = "whole",
+        *,
+        skew: int = 0,
+        moved: bool = False,
     ) -> None:
         """Add a part. For `structure` the source is a JSON-like value, for all others bytes: a
         buffer, a Path, a binary file, or an iterable of buffers. `skew` is the offset of the first
-        byte within its memory page. Raises BadInput; the draft can go on without the part. After
-        any other error, the source's own too, the draft is finished."""
+        byte within its memory page. `moved` says that pages may stand elsewhere than in the parent:
+        where many of them differ they are looked for. Raises BadInput; the draft can go on without
+        the part. After any other error, the source's own too, the draft is finished."""
         self._check_open()
         check_part_name(name)
         if name in self._pieces:
@@ -104,7 +111,7 @@ class Draft:
             raise BadInput(f"a skew is an offset within a page, not {skew}")
         try:
             if split in ("pages", "segment"):
-                piece = self._put_pages(name, source, split, skew)
+                piece = self._put_pages(name, source, split, skew, moved)
             elif split == "structure":
                 piece = self._put_value(name, source)
             elif split in ("whole", "content"):
@@ -216,10 +223,10 @@ class Draft:
 
     # -- parts
 
-    def _put_pages(self, name: str, source: Source, split: Split, skew: int) -> Piece:
+    def _put_pages(self, name: str, source: Source, split: Split, skew: int, moved: bool) -> Piece:
         library = self._ledger.library
         base = self._base(name, skew)
-        writer = PageWriter(self._sink, library, base, aligned=split == "segment")
+        writer = PageWriter(self._sink, library, base, split == "segment", moved)
         total, written = writer.write(windows(source, skew))
         return self._paged(name, max(0, total - skew), split, skew, written)
 

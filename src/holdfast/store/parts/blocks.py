@@ -2,14 +2,15 @@
 
 A part is cut into blocks of 64 pages. Where few pages of a block changed since the parent, only
 those are stored, gathered with others into chunks; everything else keeps pointing at the chunks
-that hold it already. Where few words on most pages changed, a delta is laid on the block. What
-decides that a page is unchanged is a comparison with its bytes.
+that hold it already, also where it only moved, if somebody looks for that. Where few words on most
+pages changed, a delta is laid on the block. What decides that a page is unchanged is a comparison
+with its bytes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ PAGES = 64
 BLOCK = PAGE * PAGES
 LEAF_BLOCKS = 256
 HOLE = -1
+
+_FEW = 4  # runs of one chunk
 
 _UNFOLDING = threading.Lock()
 
@@ -83,8 +86,10 @@ class PageTable:
         self._folded: Runs | None = None
         # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
         self.layers: dict[int, list[tuple[int, int]]] = {}
+        self._numbers: dict[bytes, int] | None = None  # of chunks, where somebody asked for them
         self._run_counts: list[int] | None = None
         self._shared: frozenset[bytes] | None = None
+        self._scattered: frozenset[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -149,6 +154,19 @@ class PageTable:
         self.chunk[block] = HOLE
         self.chunk[block, :pages] = self.number(chunk)
         self.at[block, :pages] = np.arange(pages)
+
+    def set_extents(self, block: int, extents: Iterable[Extent]) -> None:
+        """The block is made of these, and has holes elsewhere."""
+        self.layers.pop(block, None)
+        self.chunk[block] = HOLE
+        if self._numbers is None:
+            self._numbers = {chunk: number for number, chunk in enumerate(self.ids)}
+        for extent in extents:
+            if (number := self._numbers.get(extent.chunk)) is None:
+                number = self._numbers[extent.chunk] = self.number(extent.chunk)
+            pages = slice(extent.page, extent.page + extent.pages)
+            self.chunk[block, pages] = number
+            self.at[block, pages] = np.arange(extent.at, extent.at + extent.pages)
 
     def runs(self, layered: bool | None = None) -> Runs:
         """Every run of pages of the leaf, in order, without holes; or only of blocks on which
@@ -216,6 +234,14 @@ class PageTable:
             uses = np.bincount(pairs[pairs >= 0] // LEAF_BLOCKS)
             self._shared = frozenset(self.ids[i] for i in np.flatnonzero(uses > 1).tolist())
         return self._shared
+
+    def scattered_ids(self) -> frozenset[bytes]:
+        """Chunks that more than a few runs are of, so that they are better read once than piece by
+        piece; asked only of tables that are complete."""
+        if self._scattered is None:
+            uses = np.bincount(self.runs().chunk)
+            self._scattered = frozenset(self.ids[i] for i in np.flatnonzero(uses > _FEW).tolist())
+        return self._scattered
 
     def encode(self) -> tuple[bytes, list[bytes]]:
         """The leaf as it is stored, and the chunks that it uses."""

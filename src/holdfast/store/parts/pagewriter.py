@@ -21,10 +21,12 @@ from holdfast.store.parts.blocks import (
     LEAF_BLOCKS,
     PAGE,
     PAGES,
+    Extent,
     PageTable,
     pages_root,
 )
 from holdfast.store.parts.gathering import Gathering
+from holdfast.store.parts.moves import Moves
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.sources import WINDOW, Fetch
 
@@ -45,16 +47,33 @@ _QUICK = 4
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
 # keeps chunks of gathered pages from staying alive for a single page.
 _MAX_RUNS = 3 * PAGES // 4
+# Bytes of a block that are stored without looking for them elsewhere.
+_LITTLE = BLOCK // 8
 # So many deltas lie on a block before they are put together: reading applies each of them.
 _MAX_LAYERS = 8
 
 
 class _Changes(NamedTuple):
-    """The pages of a block that are not as before."""
+    """The pages of a block that are not as before, or that the parent does not have."""
 
     zero: NDArray[np.intp]  # those that became zero
     other: NDArray[np.intp]
     contents: NDArray[np.uint64]  # of the others, a row each
+    moved: list[Extent] | None = None  # where the rest is, if not where it was
+
+    @classmethod
+    def of(
+        cls, words: Words, pages: NDArray[np.intp], moved: list[Extent] | None = None
+    ) -> _Changes:
+        contents = words[pages]  # a copy: they may be in a window that is fetched over
+        used = np.bitwise_or.reduce(contents, axis=1) != 0
+        if used.all():
+            return cls(pages[:0], pages, contents, moved)
+        return cls(pages[~used], pages[used], contents[used], moved)
+
+    @property
+    def size(self) -> int:
+        return self.contents.nbytes
 
 
 class _Delta(NamedTuple):
@@ -62,6 +81,10 @@ class _Delta(NamedTuple):
 
     data: bytes
     merged: bool  # from what lies under all deltas of the parent's block
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
 
 class Written(NamedTuple):
@@ -92,11 +115,18 @@ class PageWriter:
     """Writes one part; `base` is the parent's part on the same page grid, where there is one."""
 
     def __init__(
-        self, sink: Sink, library: Library, base: PageReader | None, aligned: bool
+        self,
+        sink: Sink,
+        library: Library,
+        base: PageReader | None,
+        aligned: bool,
+        moved: bool = False,
     ) -> None:
+        """`moved`: pages are looked for elsewhere in the base, too."""
         self._sink = sink
         self._library = library
         self._base = base
+        self._moves = Moves(base) if moved and base is not None else None
         self._aligned = aligned
         self._tables: list[PageTable] = []
         self._pages = Gathering(sink, aligned)
@@ -153,21 +183,37 @@ class PageWriter:
             return Examined(ZERO_ID, pages)
         found = chunk_id(data.data)
         base = self._base if self._base is not None and block < self._base.block_count else None
-        if base is not None:
-            if base.hash(block) == found:
-                return Examined(found, pages, same=True)
-            changed = self._changes(base, block, data, before)
-            if changed is not None:
-                return Examined(found, pages, changed=changed)
+        if base is not None and base.hash(block) == found:
+            return Examined(found, pages, same=True)
+        changed = self._difference(base, block, data, before)
+        if changed is not None:
+            return Examined(found, pages, changed=changed)
         if self._aligned:
             return Examined(found, pages, data=data)  # in order, so that neighbours stay neighbours
         self._sink.put(data.data, chunk=found)
         return Examined(found, pages, stored=True)
 
+    def _difference(
+        self, base: PageReader | None, block: int, data: Bytes, before: Bytes | None
+    ) -> _Changes | _Delta | None:
+        """How a block differs from what the parent has; None when it is better stored whole."""
+        moves, moved = self._moves, None
+        # Where others have moved, the block that is in its place now need not even be read, mostly.
+        moving = moves is not None and moves.sought
+        if moves is not None and moving:
+            moved = _moved(moves, block, data)
+            if moved is not None and moved.size <= _LITTLE:
+                return moved
+        changed = None if base is None else self._changes(base, block, data, before)
+        size = len(data) if changed is None else changed.size
+        if moves is not None and not moving and size > _LITTLE:
+            moved = _moved(moves, block, data)
+        return moved if moved is not None and moved.size < size else changed
+
     def _changes(
         self, base: PageReader, block: int, data: Bytes, before: Bytes | None
     ) -> _Changes | _Delta | None:
-        """How a block differs from the parent's; None when it is better stored whole."""
+        """How a block differs from the same one of the parent; None when that is too much."""
         layers = base.layer_count(block)
         if base.run_count(block) > _MAX_RUNS and not layers:
             return None
@@ -176,7 +222,8 @@ class PageWriter:
             if base.hash(block) == ZERO_ID:
                 old = np.zeros_like(words)
             else:
-                before = np.frombuffer(base.read(block), np.uint8) if before is None else before
+                if before is None:
+                    before = np.frombuffer((self._moves or base).read(block), np.uint8)
                 old = _words(before, len(words))
             # What lies behind the end of a block has no part in its deltas.
             same_size = base.block_size(block) == len(data)
@@ -187,11 +234,7 @@ class PageWriter:
                 return self._delta(base, block, old, words) if same_size else None
         except Corrupt:
             return None  # a damaged parent is no reason to lose the child
-        contents = words if len(changed) == len(words) else words[changed]
-        used = np.bitwise_or.reduce(contents, axis=1) != 0
-        if used.all():
-            return _Changes(changed[:0], changed, contents)
-        return _Changes(changed[~used], changed[used], contents[used])
+        return _Changes.of(words, changed)
 
     def _delta(self, base: PageReader, block: int, old: Words, now: Words) -> _Delta | None:
         """What to XOR onto the parent's block, or onto what its deltas lie on if they are many."""
@@ -212,6 +255,8 @@ class PageWriter:
             table.layers.setdefault(at, []).append(self._deltas.add(table, item.changed.data))
         elif item.changed is not None:
             table.hashes[at] = item.hash
+            if item.changed.moved is not None:
+                table.set_extents(at, item.changed.moved)
             if len(item.changed.zero):
                 table.chunk[at, item.changed.zero] = HOLE
             if item.pages < PAGES:
@@ -242,6 +287,18 @@ class PageWriter:
             table.chunk[at, pages[:count]] = number
             table.at[at, pages[:count]] = np.arange(count) + start // PAGE
             pages, contents = pages[count:], contents[count:]
+
+
+def _moved(moves: Moves, block: int, data: Bytes) -> _Changes | None:
+    """What of a block the parent does not have anywhere; None where it has too little of it."""
+    words = _words(data)
+    moved = moves.find(words, block * PAGES)
+    if not moved:
+        return None
+    new = np.ones(len(words), dtype=bool)
+    for run in moved:
+        new[run.page : run.page + run.pages] = False
+    return _Changes.of(words, np.flatnonzero(new), moved)
 
 
 def _batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
