@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -114,23 +117,39 @@ graphs = st.lists(
 )
 
 
-def test_graphs_come_back_isomorphic() -> None:
-    with sync.Session(store="memory://") as session:
-        session.execute(BUILD, check=True)
+def test_graphs_come_back_isomorphic(tmp_path: Path) -> None:
+    """Into the same worker from memory, and one in ten into a new process from a directory."""
+    store = str(tmp_path / "store")
+    tried, resumed = itertools.count(), itertools.count()
+    session = sync.Session("graphs", store=store).start()
+    session.execute(BUILD, check=True)
 
-        @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-        @given(graphs)
-        def check(edges: list[tuple[int, list[tuple[int, int]]]]) -> None:
-            names = ", ".join(f"n{i}" for i in range(len(edges)))
-            session.execute("for n in [n for n in globals() if n[0] == 'n' and n[1:].isdigit()]:"
-                            " del globals()[n]", check=True)  # fmt: skip
-            code = f"{names}, = build({edges})\nbefore = shape({names})"
-            session.execute(code, check=True)
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    @given(graphs)
+    def check(edges: list[tuple[int, list[tuple[int, int]]]]) -> None:
+        nonlocal session
+        names = ", ".join(f"n{i}" for i in range(len(edges)))
+        session.execute("for n in [n for n in globals() if n[0] == 'n' and n[1:].isdigit()]:"
+                        " del globals()[n]", check=True)  # fmt: skip
+        code = f"{names}, = build({edges})\nbefore = shape({names})"
+        session.execute(code, check=True)
+        if next(tried) % 10 == 5:
+            next(resumed)
+            session.checkpoint()
+            session.shutdown()
+            session = sync.Session.resume("graphs", store=store)
+            report = session.report
+        else:
             report = session.restore(session.checkpoint(save_to_disk=False))
-            assert {i.outcome for i in report.items if i.name[1:].isdigit()} == {"exact"}
-            assert session.execute(f"shape({names}) == before", check=True).value is True
+        assert report is not None
+        assert {i.outcome for i in report.items if i.name[1:].isdigit()} == {"exact"}
+        assert session.execute(f"shape({names}) == before", check=True).value is True
 
+    try:
         check()
+    finally:
+        session.shutdown()
+    assert next(resumed) >= 3
 
 
 def _source(value: object) -> str:
