@@ -75,6 +75,16 @@ modes = [os.stat(path).st_mode for path in paths if os.path.exists(path)]
 sum(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)
 """
 
+# The capture of this one waits until there is a file.
+SLOW = """
+import os, time
+class Slow:
+    def __reduce__(self):
+        while not os.path.exists({gate!r}): time.sleep(0.01)
+        return Slow, ()
+slow = Slow()
+"""
+
 
 @pytest.mark.parametrize("first", ["", LARGE], ids=["in place", "in a copy"])
 def test_all_that_was_on_its_way(first: str) -> None:
@@ -103,9 +113,7 @@ def test_all_that_was_on_its_way(first: str) -> None:
 async def test_a_copy_has_what_was_there_when_it_was_made(session: Session, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     await session.execute(
-        PIPES + SOCKETS + LARGE + "import time\nclass Slow:\n    def __reduce__(self):\n"
-        f"        while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
-        "        return Slow, ()\naaa = Slow()\nglobals()['r'] = globals().pop('r')",
+        PIPES + SOCKETS + LARGE + SLOW.format(gate=str(gate)),
         check=True,
     )
     task = asyncio.create_task(session.checkpoint())
@@ -148,3 +156,30 @@ async def test_what_is_not_brought_back_says_why(session: Session, tmp_path: Pat
     # What waits there still does.
     told = "[packets[1].recv(9), passing[1].recvmsg(9, 100)[0], hidden[0].send(b'x')]"
     assert (await session.execute(told, check=True)).value == [b"", b"x", 1]
+
+
+async def test_who_is_at_the_other_end_does_not_wait_for_a_copy(
+    session: Session, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        closed.set()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        address = server.sockets[0].getsockname()
+        await session.execute(SLOW.format(gate=str(gate)) + LARGE, check=True)
+        await session.execute(
+            f"import socket\nline = socket.create_connection({address!r})", check=True
+        )
+        task = asyncio.create_task(session.checkpoint())
+        await asyncio.sleep(0)
+        await session.execute("line.close()", check=True)
+        await asyncio.wait_for(closed.wait(), 60)
+        assert not task.done()
+        gate.touch()
+        report = (await task).report
+    assert "connected to 127.0.0.1" in report["line"].reason

@@ -12,7 +12,6 @@ import mmap
 import os
 import select
 import signal
-import socket
 import stat
 import sys
 import threading
@@ -183,22 +182,24 @@ def _work(asked: CheckpointMessage, work: Callable[[], None], write: int) -> NoR
         from holdfast.session.worker.kinds.catching import ends  # with cloudpickle
 
         others = [fd for fd, _ in ends() if fd != write]
-        for fd in (0, 1, 2, *_listening(), *others):
+        for fd in (0, 1, 2, *others, *_leading()):
             os.dup2(null, fd)
         work()
     finally:
         os._exit(0)
 
 
-def _listening() -> Iterator[int]:
-    """Sockets that wait for connections: what takes this process's place needs the addresses."""
+def _leading() -> Iterator[int]:
+    """Sockets that are bound or connected: what takes this process's place needs the addresses, and
+    whoever is at the other end sees when the session closes its own."""
     for fd, about in descriptors():
         if not stat.S_ISSOCK(about.st_mode):
             continue
         with borrowed(fd) as found:
-            if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                sockets.given_up[fd] = found.getsockname()
-                yield fd
+            where = sockets.leads(found)
+        if where:
+            sockets.given_up[fd] = where
+            yield fd
 
 
 def _capture(

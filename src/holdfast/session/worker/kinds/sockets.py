@@ -3,6 +3,7 @@ session has both ends; others lead to somebody."""
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -18,8 +19,10 @@ _OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY),
 )  # fmt: skip
 
-# In a copy of the process: what its sockets were bound to, before it gave them up.
-given_up: dict[int, Any] = {}
+_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+
+# In a copy of the process: where its sockets led to, before it gave them up.
+given_up: dict[int, str] = {}
 
 
 def unused(
@@ -59,20 +62,30 @@ def reduce_socket(recorder: Recorder, obj: Any) -> Reduction:  # a `socket.socke
         return closed, made
     if obj.fileno() in recorder.pairs:
         return _end(recorder, obj)
-    if obj.family not in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+    if obj.family not in _FAMILIES:
         return recorder.hole(obj, "a socket of this family is not brought back")
-    try:
-        peer = obj.getpeername()
-    except OSError:
-        own = given_up.get(obj.fileno()) or obj.getsockname()
-        # A port of 0, or no path: it was not bound.
-        if own[1] if obj.family != socket.AF_UNIX else own:
-            return recorder.hole(obj, f"a socket bound to {_shown(own)} is not brought back")
-    else:
-        if peer or obj.getsockname() or obj.family != socket.AF_UNIX:
-            return recorder.hole(obj, f"a socket connected to {_shown(peer)} is not brought back")
+    where = given_up.get(obj.fileno()) or leads(obj)
+    if where:
+        return recorder.hole(obj, f"a socket {where} is not brought back")
+    if socketpairs.is_end(obj.fileno(), os.fstat(obj.fileno())):
         return _end(recorder, obj)
     return unused, (*made, obj.gettimeout(), _options(obj))
+
+
+def leads(found: socket.socket) -> str:
+    """What a socket is connected or bound to; nothing for others, and for one of a pair."""
+    if found.family not in _FAMILIES:
+        return ""
+    try:
+        peer = found.getpeername()
+    except OSError:
+        own = found.getsockname()
+        # A port of 0, or no path: it was not bound.
+        bound = own[1] if found.family != socket.AF_UNIX else own
+        return f"bound to {_shown(own)}" if bound else ""
+    if found.family == socket.AF_UNIX and not peer and not found.getsockname():
+        return ""
+    return f"connected to {_shown(peer)}"
 
 
 def _end(recorder: Recorder, obj: Any) -> Reduction:
