@@ -77,6 +77,8 @@ class Moves:
             found[origin != _NOWHERE] = _NOWHERE
             if np.count_nonzero(found != _NOWHERE) >= _LEAST:
                 origin = np.where(found == _NOWHERE, origin, found)
+            if _NOWHERE not in origin:
+                break
         runs = self._runs(origin)
         return runs if len(runs) <= _MAX_RUNS else []
 
@@ -99,9 +101,11 @@ class Moves:
             there = self._pages(block)
             low, high = max(start, block * PAGES), min(end, block * PAGES + len(there))
             if low < high:
-                numbers = np.arange(low, high)
-                same = (pages[low - start : high - start] == there[numbers % PAGES]).all(axis=1)
-                found[low - start : high - start][same] = numbers[same]
+                here = slice(low - start, high - start)
+                same = (pages[here] == there[low - block * PAGES : high - block * PAGES]).all(
+                    axis=1
+                )
+                found[here][same] = np.arange(low, high)[same]
         return found
 
     def _pages(self, block: int) -> Words:
