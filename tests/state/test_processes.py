@@ -145,7 +145,7 @@ print("second", flush=True)
 manager.checkpoint()
 """
     trace = tmp_path / "trace"
-    calls = "trace=openat,fsync,rename,unlink,write"
+    calls = "trace=openat,fsync,fdatasync,rename,unlink,write"
     subprocess.run(
         [
             "strace",
@@ -163,6 +163,11 @@ manager.checkpoint()
         check=True,
     )
     text = trace.read_text().split('"second')[1]
-    order = re.findall(r"(fsync|rename|unlink)\((?:\d+<)?([^)>,]*)", text)
+    order = re.findall(r"(fdatasync|fsync|rename|unlink)\((?:\d+<)?([^)>,]*)", text)
     kinds = [(call, Path(path.strip('"')).suffix) for call, path in order]
-    assert kinds == [("fsync", ".tmp"), ("rename", ".tmp"), ("fsync", ""), ("unlink", ".json")]
+    assert kinds == [
+        ("fdatasync", ".tmp"),
+        ("rename", ".tmp"),
+        ("fsync", ""),
+        ("unlink", ".json"),
+    ]
