@@ -327,7 +327,7 @@ class ObjectMachine(StoreMachine):
 
 
 LENGTH = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -338,7 +338,7 @@ TestMemory.settings = LENGTH
 TestLocal = LocalMachine.TestCase
 TestLocal.settings = LENGTH
 TestObjects = ObjectMachine.TestCase
-TestObjects.settings = settings(LENGTH, max_examples=20)
+TestObjects.settings = settings(LENGTH, max_examples=12)
 
 
 @pytest.mark.soak

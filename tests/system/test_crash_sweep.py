@@ -115,7 +115,7 @@ def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progres
 @pytest.mark.parametrize("fault", [KILL, *ERRORS])
 @pytest.mark.parametrize("act", ACTS)
 def test_sweep(theatre: Theatre, act: str, fault: str, progress: Progress) -> None:
-    sweep(theatre, act, fault, 7, progress)
+    sweep(theatre, act, fault, 17, progress)
 
 
 @pytest.mark.soak

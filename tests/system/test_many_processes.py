@@ -104,13 +104,13 @@ def check(place: str, kept: set[str]) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_crowd_loses_nothing(tmp_path: Path) -> None:
-    gather(str(tmp_path / "store"), tmp_path, 15)
+    gather(str(tmp_path / "store"), tmp_path, 8)
     assert list((tmp_path / "store/holds").iterdir()) == []
 
 
 @pytest.mark.timeout(240)
 def test_a_crowd_loses_nothing_in_an_object_store(on_s3: str, tmp_path: Path) -> None:
-    gather(on_s3, tmp_path, 12)
+    gather(on_s3, tmp_path, 8)
 
 
 def is_locked(store: Path) -> bool:
