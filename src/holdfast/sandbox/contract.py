@@ -46,7 +46,7 @@ class Limits:
 
     memory_bytes: int = 2 << 30
     cpus: float = 2.0
-    processes: int = 256  # and a few more at times where the agent's own count with them
+    processes: int = 256
     disk_bytes: int = 2 << 30
     seconds: float = 3600.0
 

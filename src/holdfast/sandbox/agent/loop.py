@@ -49,6 +49,7 @@ class Agent:
         self.buffer = bytearray()
         self.processes: dict[str, Process] = {}
         self.spares: list[Spare] = []
+        self.ready = int(os.environ.get("SPARES", SPARES))  # so many of them, when it is quiet
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -94,7 +95,7 @@ class Agent:
         self.replenish()
         while True:
             rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
-            found = self.poll.poll(rest if len(self.spares) < SPARES else None)
+            found = self.poll.poll(rest if len(self.spares) < self.ready else None)
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -109,7 +110,7 @@ class Agent:
 
     def replenish(self) -> None:
         """Have one more child ready: an order that comes meanwhile waits for one fork only."""
-        if len(self.spares) < SPARES:
+        if len(self.spares) < self.ready:
             try:
                 self.spares.append(Spare())
             except OSError:

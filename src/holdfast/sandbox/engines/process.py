@@ -17,13 +17,14 @@ from holdfast.model.errors import Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
-from holdfast.sandbox.agent import OWN_PROCESSES, USER
+from holdfast.sandbox.agent import USER
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.engines.plain import Plain, tasks_of
 from holdfast.sandbox.limits import Groups
 
 log = logging.getLogger("holdfast.sandbox")
+_NO_SPARES = {"SPARES": "0"}
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
 
 
@@ -83,11 +84,13 @@ class ProcessEngine:
         privileged = build.volume.privileged
         if privileged:
             await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
-        most = build.limits.processes + OWN_PROCESSES
-        groups = limits.make(build.name, build.limits, processes=most)
+        # The agent, and no child of it that waits: to fork is cheap here, and one that waits would
+        # take the place of a program's, or leave it one too many.
+        groups = limits.make(build.name, build.limits, processes=build.limits.processes + 1)
         box = ProcessBox(build, groups, self.launcher)
         try:
-            words, environ = self.launcher.words(build), self.launcher.environ(build)
+            words = self.launcher.words(build)
+            environ = {**self.launcher.environ(build), **_NO_SPARES}
             box.process = await launch.start(groups.wrap(words), box.launched, box.log, environ)
             box.launched.close_inner()
         except BaseException:
