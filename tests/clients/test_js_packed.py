@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.client.conftest import server
 from tests.clients.conftest import run
-from tests.server.conftest import Server, Starter
+from tests.server.conftest import Server
+
+__all__ = ["server"]
 
 # The same text for all of them: TypeScript only has to know what Node's `process` is.
 TOUR = """
@@ -93,14 +95,6 @@ def with_ws(project: Path, built: Path) -> Path:
     assert alone == ["holdfast"]  # nothing came along
     install(project, built / "node_modules/ws")
     return project
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = str(tmp_path_factory.mktemp("home"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
-    yield starter("--engine", "process")
-    starter.end()
 
 
 def compile_(built: Path, project: Path, module: str, resolution: str, *options: str) -> None:

@@ -13,6 +13,16 @@ from websockets.asyncio.client import connect
 
 SECONDS = 60
 
+# Says the next whole number, again and again: none may be lost, or come twice.
+COUNTER = """
+import time
+n = 0
+while True:
+    n += 1
+    print(n, flush=True)
+    time.sleep(0.02)
+"""
+
 
 class Wire:
     """One WebSocket to a server."""

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.server.conftest import Starter
-from tests.server.sandbox_client import Wire, attach, created
-
-COUNTER = """
-import time
-n = 0
-while True:
-    n += 1
-    print(n, flush=True)
-    time.sleep(0.02)
-"""
+from tests.server.sandbox_client import COUNTER, Wire, attach, created
 
 
 async def counted(wire: Wire, process_id: str | None = None, more: int = 5) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.server.conftest import Server, Starter
-from tests.server.sandbox_client import Wire, attach, created
+from tests.server.sandbox_client import COUNTER, Wire, attach, created
 
 from holdfast.runtime import engines
 from holdfast.sandbox import keeping
@@ -24,14 +24,6 @@ HANDOFF = {"enable_checkpoint": True, "enable_sandbox_handoff": True}
 LEFT = ["LOCK_RELEASE_REQUESTED", "CHECKPOINTING"]
 GONE = ["DELETING", "LOCK_RELEASING", "LOCK_RELEASED", "DELETED", "CHECKPOINTED"]
 ARRIVED = ["RESTORING", "LOCK_ACQUIRING", "LOCK_ACQUIRED", "RUNNING"]
-COUNTER = """
-import time
-n = 0
-while True:
-    n += 1
-    print(n, flush=True)
-    time.sleep(0.02)
-"""
 
 
 GOAL_SECONDS = 0.5  # on a quiet machine
