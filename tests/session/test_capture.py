@@ -46,6 +46,29 @@ async def test_shared_objects_stay_shared(session: Session) -> None:
     assert all(item.outcome == "exact" for item in report.items)
 
 
+async def test_frames_have_nothing_in_common_but_what_they_do(session: Session, store) -> None:
+    from holdfast.session.layout import decode_records
+
+    await run(
+        session,
+        "import pandas as pd, pyarrow as pa\n"
+        "a = pd.DataFrame({'n': [1, 2], 't': ['x', 'y']})\nb = pd.DataFrame({'t': ['z']})\n"
+        "c = pd.Series([1.5])\nt, u = pa.table({'n': [1]}), pa.table({'n': [2]})\n"
+        "notes = ['seen']\na.attrs['notes'] = notes\nc.attrs['notes'] = notes",
+    )
+    checkpoint = await session.checkpoint()
+    parts = [part.name for part in store.show(checkpoint.id).parts]
+    data = [store.read(checkpoint.id, name) for name in parts if name.startswith("namespace/")]
+    members = [record.members for part in data for record in decode_records(part)]
+    # The list, and nothing of the libraries' own.
+    assert [len(names) for names in members if names[0].startswith("object:")] == [1]
+    await round_trip(session)
+    own = "a._metadata is b._metadata is pd.DataFrame._metadata"
+    shared = "a.attrs['notes'] is notes is c.attrs['notes']"
+    same = "a.t.tolist() + b.t.tolist() == ['x', 'y', 'z'] and u.to_pydict() == {'n': [2]}"
+    assert await run(session, f"[{own}, {shared}, {same}]") == [True, True, True]
+
+
 async def test_names_come_back_in_the_order_in_which_they_came(session: Session) -> None:
     names = "[name for name in globals() if name[:2] != '__']"
     cell = "b = [1]\nz = 1\nimport math\na = b\ndef f(): pass\ny = 'text'\nclass C: pass\nc = C()"

@@ -30,6 +30,53 @@ async def test_a_restore_in_place_sets_back_what_came_later(session: Session) ->
     assert (await session.execute(look)).value == ["1", True, True, True, True]
 
 
+async def test_filters_of_warnings_come_back_with_their_categories(
+    make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "strange.py").write_text("class Odd(Warning): pass\n")
+    session = await make("filters")
+    await session.execute(
+        f"import re, sys, warnings\nsys.path.insert(0, {str(tmp_path)!r})\nimport strange\n"
+        "class Mine(UserWarning): pass\n"
+        "warnings.filterwarnings('error', 'Some .* text', DeprecationWarning, 'a.module$', 7)\n"
+        "warnings.simplefilter('once', Mine)\nwarnings.simplefilter('error', strange.Odd)",
+        check=True,
+    )
+    look = (
+        "(odd, mine, told) = warnings.filters[:3]\n"
+        "[odd == ('error', None, strange.Odd, None, 0), mine[2] is Mine, told[:1] + told[2:3] +"
+        " (told[1].pattern, told[1].flags & re.I != 0, told[3].pattern, told[4])"
+        " == ('error', DeprecationWarning, 'Some .* text', True, 'a.module$', 7)]"
+    )
+    assert (await session.execute(look, check=True)).value == [True, True, True]
+    await session.checkpoint()
+    await session.shutdown()
+    again = await Session.resume("filters", store=session.store)
+    assert (await again.execute(look, check=True)).value == [True, True, True]
+    await again.shutdown()
+
+
+async def test_a_filter_whose_category_is_gone_costs_no_other(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "strange.py").write_text("class Odd(Warning): pass\n")
+    session = await make("odd")
+    await session.execute(
+        f"import sys, warnings\nsys.path.insert(0, {str(tmp_path)!r})\nfrom strange import Odd\n"
+        "warnings.simplefilter('error', Odd)\nwarnings.simplefilter('once', FutureWarning)\n"
+        "del Odd",
+        check=True,
+    )
+    await session.checkpoint()
+    await session.shutdown()
+    (tmp_path / "strange.py").unlink()
+    again = await Session.resume("odd", store=session.store)
+    assert again.report is not None
+    problem = next(item for item in again.report.items if item.name == "state:warnings")
+    assert "strange" in problem.reason
+    look = "import warnings\nwarnings.filters[0] == ('once', None, FutureWarning, None, 0)"
+    assert (await again.execute(look, check=True)).value is True
+    await again.shutdown()
+
+
 async def test_modules_found_through_the_path_of_the_session(make: Make, tmp_path: Path) -> None:
     (tmp_path / "mine_only.py").write_text("def double(n):\n    return 2 * n\n")
     session = await make("path")

@@ -33,6 +33,10 @@ class Captured(NamedTuple):
         """It is all there."""
         return self
 
+    def close(self) -> None:
+        """Nobody wants it."""
+        self.release()
+
     @property
     def size(self) -> int:
         """Counted here: what a worker says about itself is not relied upon."""

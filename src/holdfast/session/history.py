@@ -172,16 +172,22 @@ class History:
     def base(self) -> int:
         """The request whose checkpoint the next capture may refer to; 0 when it must not.
 
-        Negative when memory is not to be watched at all: HOLDFAST_TRACK_MEMORY=off.
+        Negative when memory is not to be watched at all: HOLDFAST_TRACK_MEMORY=off. Nothing is
+        looked up for it, so it may be called from anywhere.
         """
         if os.environ.get("HOLDFAST_TRACK_MEMORY", "on").lower() in ("off", "0", "no", "false"):
             return -1
-        if self._base:
-            try:
-                self.store.resolve(self._bases[self._base])
-            except NotFound:  # it was deleted since
-                self._base = 0
         return self._base
+
+    def has(self, base: int) -> bool:
+        """Whether a base is there still: somebody may have deleted it since."""
+        known = self._bases.get(base)
+        try:
+            return known is not None and bool(self.store.resolve(known))
+        except NotFound:
+            if self._base == base:
+                self._base = 0
+            return False
 
     def _know(self, request: int, checkpoint: Checkpoint) -> None:
         """A worker has this checkpoint's memory since that request."""

@@ -140,8 +140,25 @@ class Keeper:
         self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
     ) -> Coming:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
-        base = await asyncio.to_thread(self._history.base) if save_to_disk else 0
-        return await self._driver.capture(reason, stage, save_to_disk, item, most, base, timeout)
+        capture = partial(self._driver.capture, reason, stage, save_to_disk, item, most)
+        base = self._history.base() if save_to_disk else 0
+        if base <= 0:
+            return await capture(base, timeout)
+        # Looked up while the worker is at it.
+        looking = asyncio.create_task(asyncio.to_thread(self._history.has, base))
+        try:
+            captured = await capture(base, timeout)
+        except BaseException:
+            await asyncio.gather(looking, return_exceptions=True)
+            raise
+        try:
+            if await looking:
+                return captured
+        except BaseException:
+            captured.close()
+            raise
+        captured.close()
+        return await capture(0, timeout)
 
     # -- by itself -----------------------------------------------------------------------
 

@@ -41,11 +41,13 @@ class Work:
         self.id = request
         self._worker = worker
         self._what = f"{where}: the {what}"
-        self._stopped = asyncio.Event()  # somebody interrupted it
+        # Done when somebody interrupted it.
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def interrupt(self) -> None:
         """End it soon; whoever waits for it gets CaptureFailed."""
-        self._stopped.set()
+        if not self._stopped.done():
+            self._stopped.set_result(None)
         self._worker.interrupt(self.id)
 
     def cancelled(self) -> CaptureFailed:
@@ -61,12 +63,12 @@ class Work:
     ) -> _T:
         """The conversation's result; raises CaptureFailed when it takes too long."""
         task = asyncio.create_task(conversation)
-        stopped = asyncio.create_task(self._stopped.wait())
         late = ""
         try:
-            await asyncio.wait({task, stopped}, timeout=timeout, return_when="FIRST_COMPLETED")
+            either: set[asyncio.Future[Any]] = {task, self._stopped}
+            await asyncio.wait(either, timeout=timeout, return_when="FIRST_COMPLETED")
             if not task.done():
-                if not self._stopped.is_set():
+                if not self._stopped.done():
                     late = f"{self._what} took longer than {timeout:g} s"
                     self._worker.interrupt(self.id)
                 await asyncio.wait({task}, timeout=grace)
@@ -80,7 +82,6 @@ class Work:
                 raise CaptureFailed(f"{late}; the session is as it was") from task.exception()
             return task.result()
         finally:
-            stopped.cancel()
             task.cancel()
 
 

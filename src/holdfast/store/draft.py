@@ -24,6 +24,7 @@ from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
+from holdfast.store.parts.blocks import PageTable
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.pagewriter import PageWriter, Written
 from holdfast.store.parts.part import (
@@ -74,6 +75,7 @@ class Draft:
         self._before: dict[str, PartRecord] | None = None  # the parent's parts, once asked for
         self._pieces: dict[str, Piece] = {}
         self._trees: dict[str, tuple[Twig, Recollection | None]] = {}  # to be recalled
+        self._new: list[tuple[PageTable, set[bytes]]] = []  # with chunks that have no home yet
         self._origins: dict[str | None, Origin] = {}  # of parts that are taken over
         self._done = False
         _check_texts(reason, stage, self._tags)
@@ -236,6 +238,7 @@ class Draft:
         for leaf, table in zip(piece.record.leaf_ids(), written.tables, strict=False):
             if len(table.ids) <= 2 * len(table):  # else many of them are no longer in use
                 self._ledger.tables.keep(leaf, table)
+                self._new.append((table, written.chunks))
         return piece
 
     def _base(self, name: str, skew: int) -> PageReader | None:
@@ -302,6 +305,9 @@ class Draft:
 
     def _remember(self, record: Record) -> None:
         origin = record.frame.origin
+        for table, chunks in self._new:
+            homes = {c: self._sink.volume(c) or origin for c in table.ids if c in chunks}
+            table.homes.update(homes)
         for name, piece in self._pieces.items():
             if name in self._trees:
                 tree, last = self._trees[name]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.errors import BadInput, NotFound
-from holdfast.store import Store, open_store
+from holdfast.store import Store, open_store, retention
 from holdfast.store.parts.blocks import BLOCK, PAGE
+from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.sources import Span
 
 SIZE = 3 * BLOCK + 777
@@ -89,3 +91,55 @@ def test_what_cannot_be_patched() -> None:
             draft.patch("other", [], of=first)
         with pytest.raises(BadInput, match="outside"):
             draft.patch("buffers/b1", [(8999, 2, lambda at, n: bytes(n))], of=first)
+
+
+def test_chunks_are_found_where_a_collection_has_moved_them(tmp_path: Path) -> None:
+    dice = random.Random(4)
+    now = bytearray(dice.randbytes(24 * BLOCK))
+    store = open_store(str(tmp_path / "store"))
+    last = _first(store, bytes(now), 16)
+    for step in range(12):
+        at = dice.randrange(len(now) - 3 * BLOCK) // PAGE * PAGE
+        length = dice.choice([PAGE, BLOCK + 5 * PAGE, 3 * BLOCK])
+        now[at : at + length] = dice.randbytes(length)
+        before = last
+        with store.draft("session/patched") as draft:
+            draft.patch("buffers/b1", _cut(bytes(now), [(at, length)]), of=before)
+            last = draft.commit().id
+        if step % 3 == 2:
+            # What this store remembers of where its chunks are holds no longer.
+            store.prune(retention.Last(1))
+            assert len(store.list("session/patched")) == 1
+    assert store.read(last, "buffers/b1") == bytes(now)
+    assert store.verify(deep=True).ok
+    used = sum(file.stat().st_size for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert used < 2 * len(now)  # and nothing is held on to that nobody needs
+    assert open_store(str(tmp_path / "store")).read(last, "buffers/b1") == bytes(now)
+
+
+def test_a_block_that_is_new_all_over_is_stored_without_reading_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dice = random.Random(5)
+    before, now = dice.randbytes(4 * BLOCK), dice.randbytes(4 * BLOCK)
+    store = open_store("memory://")
+    first = _first(store, before, 0)
+    read: list[int] = []
+    whole = PageReader.read
+    monkeypatch.setattr(PageReader, "read", lambda self, b: (read.append(b), whole(self, b))[1])
+    with store.draft("session/patched") as draft:
+        draft.patch("buffers/b1", _cut(now, [(0, len(now))]), of=first)
+        patched = draft.commit()
+    assert read == []
+    assert store.read(patched, "buffers/b1") == now
+    # Here and there a word, on every page: that is worth a look, and little is stored.
+    sparse = bytearray(now)
+    for at in range(0, len(sparse), PAGE):
+        sparse[at + 8 : at + 16] = dice.randbytes(8)
+    read.clear()
+    with store.draft("session/patched") as draft:
+        draft.patch("buffers/b1", _cut(bytes(sparse), [(0, len(sparse))]), of=patched.id)
+        sprinkled = draft.commit()
+    assert sorted(read) == [0, 1, 2, 3]
+    assert sprinkled.stored_bytes < BLOCK
+    assert store.read(sprinkled, "buffers/b1") == bytes(sparse)

@@ -7,8 +7,11 @@ Only what differs from how the process began is kept, and a restore sets the res
 from __future__ import annotations
 
 import _locale
+import _signal  # type: ignore[import-not-found]
 import gc
+import importlib
 import os
+import re
 import signal
 import sys
 import time
@@ -93,17 +96,67 @@ def _set_umask(wanted: int) -> None:
 
 
 def _filters() -> list[Any]:
-    return list(warnings.filters)
+    return list(map(_plain, warnings.filters))
+
+
+def _plain(entry: Any) -> Any:
+    """A filter as plain data, which is pickled in no time, where it has the usual form."""
+    if type(entry) is not tuple or len(entry) != 5:
+        return entry
+    action, message, category, module, line = entry
+    return action, _text(message), _name(category), _text(module), line
+
+
+def _name(category: Any) -> Any:
+    """Where a library has a category; itself when it is the session's own."""
+    if type(category) is not type:
+        return category
+    home, name = sys.modules.get(category.__module__), category.__name__
+    imported = home is not None and getattr(home, "__spec__", None) is not None
+    if not imported or getattr(home, name, None) is not category:
+        return category
+    return category.__module__, name
+
+
+def _text(pattern: Any) -> Any:
+    is_text = type(pattern) is re.Pattern and type(pattern.pattern) is str
+    return (pattern.pattern, pattern.flags) if is_text else pattern
+
+
+def _filter(entry: Any) -> Any:
+    """A filter as `warnings` has it. Raises ImportError for what is not there."""
+    if type(entry) is not tuple or len(entry) != 5:
+        return entry
+    action, message, category, module, line = entry
+    if type(category) is tuple:
+        home, name = category
+        category = getattr(importlib.import_module(home), name)
+    return action, _pattern(message), category, _pattern(module), line
+
+
+def _pattern(text: Any) -> Any:
+    return re.compile(*text) if type(text) is tuple else text
 
 
 def _set_filters(wanted: list[Any]) -> None:
-    warnings.filters[:] = wanted  # type: ignore[index]
+    """All that can be; raises what the others raise."""
+    made: list[Any] = []
+    failure: Exception | None = None
+    for entry in wanted:
+        try:
+            made.append(_filter(entry))
+        except (ImportError, AttributeError) as error:
+            failure = failure or error
+    warnings.filters[:] = made  # type: ignore[index]
     warnings._filters_mutated()  # type: ignore[attr-defined]  # as `simplefilter` does it
+    if failure is not None:
+        raise failure
 
 
 def _handlers() -> dict[int, Any]:
     """Python's handlers: whatever a library written in C has set is None."""
-    found = {number: signal.getsignal(number) for number in _SIGNALS}
+    ask = _signal.getsignal  # `signal.getsignal` makes an enumeration's member of each first
+    found = {number: ask(number) for number in _SIGNALS}
     return {number: handler for number, handler in found.items() if handler is not None}
 
 

@@ -34,13 +34,14 @@ from holdfast.session.worker import budget
 from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
+from holdfast.session.worker.handing import Handed, Outbox, messages
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.runner import describe, flush
-from holdfast.session.worker.snapshot import MUCH, Handed, Snapshots, messages, written
+from holdfast.session.worker.snapshot import MUCH, Snapshots
 from holdfast.session.worker.workspace import Workspace
 
 if TYPE_CHECKING:  # with all that a capture needs
@@ -65,6 +66,7 @@ class Worker:
         self._earlier: Earlier | None = None
         self._blocks = Blocks()
         self._snapshots = Snapshots(self._labels, self._tracker, self._blocks)
+        self._outbox = Outbox()
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -147,7 +149,8 @@ class Worker:
         self._tracker.captured(message.request_id, captured.places())
         self._blocks.captured(message.request_id, captured.blocks, message.base)
         if message.beside and captured.weight <= MUCH:
-            self._leave(message, started, lambda: written(captured, message.request_id))
+            leave = self._outbox.leave
+            self._leave(message, started, lambda: leave(captured, message.request_id, message.base))
         elif message.beside and captured.needed > MUCH and self._snapshots.possible():
             hand_over = self._snapshots.hand_over
             self._leave(message, started, lambda: hand_over(captured, message))

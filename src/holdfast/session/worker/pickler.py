@@ -12,7 +12,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -93,8 +93,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if module is None:
             return self.hole(obj, f"it cannot be found as {reduced}")
         if module != "__main__":  # by its name it is found again, and nothing else is read
-            if kind is BuiltinFunctionType:
-                self.found.references.add(id(obj))
+            self.found.references.add(id(obj))
             return reduced
         self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
         if isinstance(reduced, str):  # it is the name itself that is to come back

@@ -16,27 +16,24 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
-    CheckpointCreatedMessage,
     CheckpointMessage,
     ErrorMessage,
     Message,
-    PartMessage,
     frame,
 )
 from holdfast.session import layout
 from holdfast.session.worker import budget
 from holdfast.session.worker.blocks import Blocks, Sent
+from holdfast.session.worker.handing import Handed, messages
 from holdfast.session.worker.kinds import sockets
 from holdfast.session.worker.kinds.descriptors import borrowed, descriptors
 from holdfast.session.worker.labels import Labels, LabelState
-from holdfast.session.worker.memory.image import Way
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
 
@@ -50,7 +47,6 @@ MUCH = 16 << 20  # bytes: more memory than that is handed over by a copy, not co
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
-_AT_ONCE = 1024  # buffers that the kernel takes in one call
 
 
 class _Learnt(msgspec.Struct, array_like=True):
@@ -61,14 +57,6 @@ class _Learnt(msgspec.Struct, array_like=True):
     labels: LabelState
     places: list[tuple[int, int, str]]  # of the memory that it handed over
     blocks: list[Sent]
-
-
-class Handed(NamedTuple):
-    """What the host reads a capture from: a file, or a pipe from the copy with this id."""
-
-    file: int
-    pid: int = 0
-    size: int = 0  # of the messages in the file; memory is behind them
 
 
 class Snapshots:
@@ -236,54 +224,6 @@ def _send_all(captured: Captured, asked: CheckpointMessage, write: int) -> None:
         waiting = select.poll()
         waiting.register(write, 0)
         waiting.poll()
-
-
-def messages(
-    captured: Captured, request_id: int, way: Way = "along", started: float | None = None
-) -> Iterator[Message]:
-    """A capture as it travels to the host.
-
-    `started` is when the session began to wait, if it waits until all has been sent.
-    """
-    for name, data in captured.parts.items():
-        for piece, last in pieces(data):
-            yield PartMessage(request_id=request_id, name=name, data=bytes(piece), last=last)
-    for name, base in captured.kept.items():
-        yield PartMessage(request_id=request_id, name=name, data=b"", base=base)
-    for name, image in captured.memory.items():
-        yield from image.messages(request_id, name, way)
-    yield CheckpointCreatedMessage(
-        request_id=request_id,
-        size_bytes=captured.size,
-        serialization_method=captured.serialization_method,
-        pause_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
-    )
-
-
-def written(captured: Captured, request_id: int) -> Handed:
-    """A capture as a file in memory: the session does not wait until the host has read it."""
-    frames = [frame(message) for message in messages(captured, request_id, "behind")]
-    stretches = [part for image in captured.memory.values() for part in image.stretches()]
-    file = os.memfd_create("holdfast-capture", os.MFD_CLOEXEC)
-    try:
-        # The only time that memory is copied while the session waits.
-        write_gathered(file, [b"".join(frames), *stretches])
-    except BaseException:
-        os.close(file)
-        raise
-    return Handed(file, size=sum(map(len, frames)))
-
-
-def write_gathered(file: int, buffers: Sequence[bytes | memoryview]) -> None:
-    """Write buffers one after the other, many at once."""
-    for first in range(0, len(buffers), _AT_ONCE):
-        some = [memoryview(buffer) for buffer in buffers[first : first + _AT_ONCE]]
-        done, at = os.writev(file, some), 0
-        for buffer in some:
-            at += buffer.nbytes
-            rest = buffer[max(0, buffer.nbytes - (at - done)) :] if at > done else b""
-            while rest:  # hardly ever
-                rest = rest[os.write(file, rest) :]
 
 
 def _send(write: int, message: Message) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Corrupt, from_os_error
@@ -54,6 +55,19 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> Non
     while len(view):
         written = os.pwrite(fd, view[:BITE], offset)
         view, offset = view[written:], offset + written
+
+
+def write_pieces(fd: int, pieces: Sequence[bytes], offset: int) -> int:
+    """Write pieces one after the other at an offset, at once where they are small; where they
+    end."""
+    end = offset + sum(map(len, pieces))
+    if end - offset <= BITE:
+        write_all(fd, b"".join(pieces), offset)
+        return end
+    for piece in pieces:
+        write_all(fd, piece, offset)
+        offset += len(piece)
+    return end
 
 
 class Saying:

@@ -8,11 +8,12 @@ does not, only for its bytes. The zeros promise nothing, so nobody syncs them.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
-from holdfast.store.backends.files import open_file, write_all
+from holdfast.store.backends.files import open_file, write_all, write_pieces
 from holdfast.store.backends.loglock import LogLock
 from holdfast.store.log.frames import REMAINS
 
@@ -43,27 +44,26 @@ class Runway:
         """Be ready to write to a segment; raises as `open_file` does."""
         self._open(path, writable=True)
 
-    def write(self, data: bytes, offset: int, *, spare: bool) -> int:
+    def write(self, pieces: Sequence[bytes], offset: int, *, spare: bool) -> int:
         """Write an entry, and zeros behind it when more are to be expected, and there is space to
         `spare`; gives the descriptor to sync."""
-        end = offset + len(data)
-        again = spare and self._end > 0 and len(data) <= _SMALL
-        more = again and end > os.fstat(self._fd).st_size
-        write_all(self._fd, data, offset)
-        self._end = end
+        size = sum(map(len, pieces))
+        again = spare and self._end > 0 and size <= _SMALL
+        more = again and offset + size > os.fstat(self._fd).st_size
+        self._end = end = write_pieces(self._fd, pieces, offset)
         if more:
             with suppress(OSError):  # where there is no room for them, one goes on without
                 write_all(self._fd, _ZEROS, end)
         return self._fd
 
-    def take_back(self, data: bytes, offset: int) -> None:
+    def take_back(self, pieces: Sequence[bytes], offset: int) -> None:
         """Cut an entry that could not be made durable, to what nobody takes for an end."""
         self._end = 0
         size = min(os.fstat(self._fd).st_size, offset + REMAINS)
         os.ftruncate(self._fd, size)
         if size > offset:
             # The system may have forgotten what it failed to write: then zeros are there.
-            os.pwrite(self._fd, data[: size - offset], offset)
+            os.pwrite(self._fd, b"".join(pieces)[: size - offset], offset)
 
     def check(self) -> None:
         """Let go of a file that somebody removed: what others read is another one."""

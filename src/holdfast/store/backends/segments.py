@@ -97,9 +97,9 @@ class LocalLog:
                 path, offset = self._end(signed.seq)
             assert path is not None  # what is still has been read
             name = logfiles.segment_name(path)
-            data = framing.encode_frame(signed, name)
+            pieces = framing.frame_pieces(signed, name)
             # Whoever makes room must not take it for what may come.
-            self._write(path, offset, data, spare=not signed.frees)
+            self._write(path, offset, pieces, spare=not signed.frees)
             at = framing.body_offset(signed, offset)
             frame = Frame(
                 seq=signed.seq,
@@ -110,7 +110,7 @@ class LocalLog:
                 body_offset=at,
                 body_size=len(signed.body),
             )
-            self._position = _Position(signed.seq, path, offset + len(data))
+            self._position = _Position(signed.seq, path, offset + sum(map(len, pieces)))
             return frame
 
     def audit(self) -> list[Damage]:
@@ -319,19 +319,19 @@ class LocalLog:
             draft.unlink(missing_ok=True)
             raise from_os_error(error, "writing the log") from error
 
-    def _write(self, path: Path, offset: int, data: bytes, *, spare: bool) -> None:
+    def _write(self, path: Path, offset: int, pieces: list[bytes], *, spare: bool) -> None:
         self._runway.enter(path)
         try:
             if offset == framing.FILE_HEAD_SIZE:
                 # The first entry makes the segment's name matter, whoever gave it that name. Not
                 # after the write: who appends behind an entry may rely on the segment's name.
                 self._disk.sync_directory(self._folder, "segment name")
-            self._disk.sync_file(self._runway.write(data, offset, spare=spare), "entry")
+            self._disk.sync_file(self._runway.write(pieces, offset, spare=spare), "entry")
         except BaseException as error:
             # Nobody was told of this entry, but somebody may have read it. So its place is never
             # used again, which makes the file shorter than what they have read of it, for good.
             self._sealed.add(path)
-            self._runway.take_back(data, offset)
+            self._runway.take_back(pieces, offset)
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise

@@ -83,13 +83,15 @@ class Library:
                 break
         return self.get(chunk)
 
-    def peek_into(self, chunk: bytes, start: int, size: int) -> Buffer | None:
-        """Some of the chunk's bytes, the same way, where they can be had without the others."""
+    def peek_into(self, chunk: bytes, size: int, *starts: int) -> list[Buffer] | None:
+        """Some of the chunk's bytes, the same way, where they can be had without the others: so
+        many from each of these places on."""
         places = self.index.find(chunk) if self.backend.traffic is None else []
         for place in places[:1]:
-            if place.codec == RAW and start + size <= place.plain:
+            if place.codec == RAW and max(starts) + size <= place.plain:
                 with suppress(Corrupt, NotFound):
-                    return self.backend.read(place.volume, place.offset + start, size)
+                    read, volume = self.backend.read, place.volume
+                    return [read(volume, place.offset + start, size) for start in starts]
         return None
 
     def get_encoded(self, chunk: bytes) -> tuple[int, Buffer, Buffer]:

@@ -128,13 +128,22 @@ class Sink:
         """What is encrypted cannot be mapped, so it need not lie where it could be."""
         return wanted and not self._cipher.seals
 
-    def kept_in(self, chunks: Iterable[bytes]) -> tuple[set[bytes], list[bytes]]:
+    def kept_in(
+        self, chunks: Iterable[bytes], homes: dict[bytes, bytes]
+    ) -> tuple[set[bytes], list[bytes]]:
         """The volumes that hold chunks of an earlier checkpoint, and the chunks that are in none of
-        these: those of this draft, and others that need a closer look."""
+        these: those of this draft, and others that need a closer look. `homes` are volumes that
+        were found before, and takes up those that are found now."""
         asked = [c for c in chunks if c not in self._fresh and c not in self._referred]
-        found = dict(zip(asked, self._index.volumes(asked), strict=True))
-        usable = {name for name in {*found.values()} if name is not None and self._usable(name)}
-        return usable, [chunk for chunk in chunks if found.get(chunk) not in usable]
+        unknown = [chunk for chunk in asked if chunk not in homes]
+        found = zip(unknown, self._index.volumes(unknown), strict=True)
+        homes.update((chunk, volume) for chunk, volume in found if volume is not None)
+        volumes = {homes.get(chunk) for chunk in asked}
+        usable = {name for name in volumes if name is not None and self._usable(name)}
+        astray = [chunk for chunk in asked if homes.get(chunk) not in usable]
+        for chunk in astray:
+            homes.pop(chunk, None)
+        return usable, [*(c for c in chunks if c in self._fresh or c in self._referred), *astray]
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""

@@ -110,6 +110,11 @@ def file_name(data: bytes) -> bytes:
 
 def encode_frame(signed: Signed, marker: bytes, origin: bytes | None = None) -> bytes:
     """The bytes of one frame in the file `marker`."""
+    return b"".join(frame_pieces(signed, marker, origin))
+
+
+def frame_pieces(signed: Signed, marker: bytes, origin: bytes | None = None) -> list[bytes]:
+    """The same as it comes, for who need not put it together."""
     head = _HEAD.pack(
         marker,
         origin or marker,
@@ -123,7 +128,7 @@ def encode_frame(signed: Signed, marker: bytes, origin: bytes | None = None) -> 
     checksum = blake3(head)
     for piece in (signed.header, signed.body, padding):
         checksum.update(piece)
-    return b"".join((head, checksum.digest()[:_CHECKSUM_SIZE], signed.header, signed.body, padding))
+    return [head, checksum.digest()[:_CHECKSUM_SIZE], signed.header, signed.body, padding]
 
 
 def body_offset(signed: Signed, at: int) -> int:

@@ -35,6 +35,7 @@ LEAF_BLOCKS = 256
 HOLE = -1
 
 _FEW = 4  # runs of one chunk
+_SINGLE = 8  # blocks that are counted one by one, before all of them are
 
 _UNFOLDING = threading.Lock()
 
@@ -86,8 +87,10 @@ class PageTable:
         self._folded: Runs | None = None
         # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
         self.layers: dict[int, list[tuple[int, int]]] = {}
+        self.homes: dict[bytes, bytes] = {}  # volumes that chunks were last found in
         self._numbers: dict[bytes, int] | None = None  # of chunks, where somebody asked for them
         self._run_counts: list[int] | None = None
+        self._asked = 0  # for counts
         self._shared: frozenset[bytes] | None = None
         self._scattered: frozenset[bytes] | None = None
 
@@ -135,6 +138,7 @@ class PageTable:
         table.chunk[:keep] = self.chunk[:keep]
         table.at[:keep] = self.at[:keep]
         table.layers = {block: [*found] for block, found in self.layers.items() if block < keep}
+        table.homes = self.homes.copy()
         return table
 
     def number(self, chunk: bytes) -> int:
@@ -212,6 +216,9 @@ class PageTable:
     def run_count(self, block: int) -> int:
         """How many runs a block has, holes included; asked only of tables that are complete."""
         if self._run_counts is None:
+            self._asked += 1
+            if self._asked <= _SINGLE:
+                return len(_runs(self.chunk[block], self.at[block])[0])
             starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
             counts = np.bincount(starts // PAGES, minlength=len(self))
             self._run_counts = counts.tolist()

@@ -98,6 +98,13 @@ class PageReader:
             return self._library.peek(whole)
         return self._assemble(block, trusting=True)[: self.block_size(block)].data
 
+    def glance_at(self, block: int, *pages: int) -> list[Buffer] | None:
+        """Some of its pages, verified by nobody, where they can be had without the others."""
+        whole = self.table(block // LEAF_BLOCKS).whole(block % LEAF_BLOCKS)
+        if whole is None:
+            return None
+        return self._library.peek_into(whole, PAGE, *(page * PAGE for page in pages))
+
     def assemble(self, block: int) -> Bytes:
         """The block padded with zeros to its full size: its chunks verified, not the whole."""
         return self._assemble(block, trusting=False)
@@ -124,10 +131,12 @@ class PageReader:
         own: dict[bytes, Buffer] = {}  # what no neighbour needs is not worth keeping
         for extent in extents[number]:
             start, size = extent.at * PAGE, extent.pages * PAGE
-            found = None
+            peeked = None
             if trusting and extent.chunk not in scattered:
-                found = self._library.peek_into(extent.chunk, start, size)
-            if found is None:
+                peeked = self._library.peek_into(extent.chunk, size, start)
+            if peeked is not None:
+                [found] = peeked
+            else:
                 found = memoryview(self._chunk(table, extent.chunk, own, trusting))
                 found = found[start : start + size]
             at = extent.page * PAGE

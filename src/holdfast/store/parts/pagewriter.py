@@ -152,18 +152,25 @@ class PageWriter:
         self._deltas.seal()
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:
-            kept = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
-            if len(self._tables[-1]) != kept:
-                self._tables[-1] = self._tables[-1].resized(kept)
+            last = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
+            if len(self._tables[-1]) != last:
+                self._tables[-1] = self._tables[-1].resized(last)
         tables = self._tables
-        encoded = [table.encode() for table in tables]
-        used = {chunk for _, chunks in encoded for chunk in chunks}
-        volumes, chunks = self._sink.kept_in(used)
-        self._sink.refer(chunks, self._library.get)
-        leaves = [leaf for leaf, _ in encoded]
-        return Written(
-            pages_root(tables), leaves, tables, {*chunks}, used.difference(chunks), volumes
-        )
+        leaves: list[bytes] = []
+        chunks: set[bytes] = set()
+        kept: set[bytes] = set()
+        volumes: set[bytes] = set()
+        for table in tables:
+            leaf, used = table.encode()
+            if len(table.homes) > 2 * len(used):  # mostly of what is no longer there
+                table.homes = {c: home for c in used if (home := table.homes.get(c)) is not None}
+            kept_in, rest = self._sink.kept_in(used, table.homes)
+            self._sink.refer(rest, self._library.get)
+            leaves.append(leaf)
+            chunks |= {*rest}
+            kept |= {*used}.difference(rest)
+            volumes |= kept_in
+        return Written(pages_root(tables), leaves, tables, chunks, kept, volumes)
 
     def _examine(self, windows: list[tuple[Fetch, int]]) -> tuple[list[Examined], int]:
         found: list[Examined] = []
@@ -223,6 +230,8 @@ class PageWriter:
                 old = np.zeros_like(words)
             else:
                 if before is None:
+                    if _is_new(base, block, words):
+                        return None
                     before = np.frombuffer((self._moves or base).read(block), np.uint8)
                 old = _words(before, len(words))
             # What lies behind the end of a block has no part in its deltas.
@@ -299,6 +308,17 @@ def _moved(moves: Moves, block: int, data: Bytes) -> _Changes | None:
     for run in moved:
         new[run.page : run.page + run.pages] = False
     return _Changes.of(words, np.flatnonzero(new), moved)
+
+
+def _is_new(base: PageReader, block: int, words: Words) -> bool:
+    """Whether a block seems to have nothing of the parent's left: then that need not be read. A
+    look at a few pages tells; where it is wrong, more is stored than would have to be."""
+    pages = (0, len(words) // 2, base.block_size(block) // PAGE - 1)
+    before = base.glance_at(block, *pages) if 0 <= pages[2] < len(words) else None
+    return before is not None and all(
+        np.count_nonzero(np.frombuffer(was, np.uint64) != words[page]) > _WORDS * 3 // 4
+        for page, was in zip(pages, before, strict=True)
+    )
 
 
 def _batched(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

@@ -30,6 +30,7 @@ _RUN_BYTES = 8192
 _RUN_MASK = 7  # a run ends, on average, every 8 items
 _JOIN_MASK = 15  # and a group of runs every 16
 _FEW = 4  # runs; so many are named where the whole stands
+_SHIFTED = 4  # members in a row that are not what they were: then they may all have moved
 
 _encode = msgspec.msgpack.Encoder().encode
 _NO_VALUE = object()
@@ -211,11 +212,14 @@ class _Writer:
             return before[:same] + [self.twig(None, each, None) for each in value[same:]], same
         members: list[Twig] = []
         known: dict[object, Twig] = {}
+        strangers = 0  # in a row
         for member, last in zip_longest(value, before[: len(value)]):
             if last is None or type(last) is Branch:
                 twig = self.twig(None, member, last)
-            elif not known and (last.text is member or _is_same(member, last)):
-                twig = last
+            elif strangers < _SHIFTED and (last.text is member or _is_same(member, last)):
+                twig, strangers = last, 0
+            elif strangers < _SHIFTED:
+                twig, strangers = self.twig(None, member, last), strangers + 1
             else:
                 # Something was inserted or removed further ahead: the member may have moved.
                 known = known or {_sign_of(each): each for each in before}

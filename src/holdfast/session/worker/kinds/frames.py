@@ -46,11 +46,26 @@ def reduce_texts(recorder: Recorder, obj: Any) -> Reduction:
     return reduced
 
 
+def reduce_frame(recorder: Recorder, obj: Any) -> Reduction:
+    """A frame or a series. A list of its class is in what pandas pickles: all frames would seem to
+    have something in common, and after a restore none would have it in common with its class."""
+    reduced = recorder.plain(obj)
+    if type(reduced) is not tuple or len(reduced) < 3 or type(reduced[2]) is not dict:
+        return reduced
+    own = getattr(type(obj), _CLASS_HAS, None)
+    state = {k: v for k, v in reduced[2].items() if k != _CLASS_HAS or v is not own}
+    return (*reduced[:2], state, *reduced[3:])
+
+
+_CLASS_HAS = "_metadata"
 _BLOCKS = "pandas.core.internals.blocks"
 _ARROW = {"ArrowExtensionArray": "pandas.core.arrays.arrow.array"} | dict.fromkeys(
     ("ArrowStringArray", "ArrowStringArrayNumpySemantics"), "pandas.core.arrays.string_arrow"
 )
+_FRAMES = [("pandas", "DataFrame"), ("pandas.core.frame", "DataFrame")]
+_FRAMES += [("pandas", "Series"), ("pandas.core.series", "Series")]
 NAMED: dict[tuple[str, str], Reduce] = {
+    **dict.fromkeys(_FRAMES, reduce_frame),
     **{(_BLOCKS, name): reduce_block for name in ("NumpyBlock", "NumericBlock")},
     **{(module, name): reduce_texts for name, module in _ARROW.items()},
 }

@@ -1,0 +1,70 @@
+"""Captures left in a file: the next one is written over it, but never while the host may read."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast.protocol.session_messages import CapturingMessage
+from holdfast.session import captured as host
+from holdfast.session.arriving import Left
+from holdfast.session.worker.captured import Captured
+from holdfast.session.worker.handing import Handed, Outbox, write_gathered
+from holdfast.session.worker.memory.image import Image
+
+
+def capture(data: bytes, memory: bytes = b"") -> Captured:
+    whole = {"buffers/a": Image(memoryview(memory), 4096, 0, 0, [(0, len(memory))])}
+    return Captured({"namespace/small": data}, whole if memory else {}, "cloudpickle", [], {})
+
+
+def read(handed: Handed, request: int) -> host.Captured:
+    told = CapturingMessage(request_id=request, pause_ms=1.0, pid=0, size=handed.size)
+    return Left(handed.file, told).all()
+
+
+def inode(handed: Handed) -> int:
+    return os.fstat(handed.file).st_ino
+
+
+def test_the_next_one_is_written_over_what_the_host_has() -> None:
+    outbox = Outbox()
+    first = outbox.leave(capture(b"long " * 1000, b"m" * 9000), 1, 0)
+    where, taken = inode(first), read(first, 1)
+    assert taken.parts == {"namespace/small": b"long " * 1000}
+    assert bytes(taken.memory["buffers/a"].stretches[0][2](0, 9000)) == b"m" * 9000
+    taken.release()
+    second = outbox.leave(capture(b"short", b"n" * 100), 2, 1)
+    assert inode(second) == where
+    taken = read(second, 2)
+    assert taken.parts == {"namespace/small": b"short"}
+    assert bytes(taken.memory["buffers/a"].stretches[0][2](0, 100)) == b"n" * 100
+    taken.release()
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_what_the_host_may_still_read_is_left_alone(base: int) -> None:
+    outbox = Outbox()
+    outbox.leave(capture(b"first"), 1, 0)
+    second = outbox.leave(capture(b"second"), 2, 1)
+    third = outbox.leave(capture(b"third"), 3, base)  # the host has not got the second one yet
+    assert inode(third) != inode(second)
+    assert read(second, 2).parts == {"namespace/small": b"second"}
+    assert read(third, 3).parts == {"namespace/small": b"third"}
+
+
+def test_a_large_one_is_not_kept() -> None:
+    outbox = Outbox()
+    before = set(os.listdir("/proc/self/fd"))
+    large = outbox.leave(capture(b"x", bytes(5 << 20)), 1, 0)
+    os.close(large.file)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_more_pieces_than_the_kernel_takes_at_once() -> None:
+    file = os.memfd_create("test", os.MFD_CLOEXEC)
+    pieces = [str(number).encode() for number in range(5000)]
+    assert write_gathered(file, pieces) == sum(map(len, pieces))
+    assert os.pread(file, 1 << 20, 0) == b"".join(pieces)
+    os.close(file)
