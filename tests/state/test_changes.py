@@ -82,6 +82,15 @@ def test_arrays_are_one_value() -> None:
     assert change.after.tolist() == [1, 3]
 
 
+@pytest.mark.parametrize(("old", "new"), [(0, False), (1, 1.0), (True, 1)])
+def test_what_is_equal_and_yet_another_value(old: object, new: object) -> None:
+    for wrap in (lambda v: v, lambda v: [v], lambda v: {"x": {"y": [1, v]}}):
+        one, other = encode({"v": wrap(old)}).state, encode({"v": wrap(new)}).state
+        [change] = between(one, other)
+        assert (change.before, change.after) == (old, new)
+        assert type(change.before) is type(old)
+
+
 @given(values(8), values(8))
 def test_nothing_differs_from_itself_and_something_from_something_else(a: Any, b: Any) -> None:
     one, other = encode({"v": a}).state, encode({"v": b}).state

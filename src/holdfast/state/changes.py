@@ -6,6 +6,7 @@ given as they were saved where their types are known, and as JSON where they are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ _Place = tuple[tuple[str | int, ...], Any, Any]
 
 
 def _walk(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[_Place]:
-    if type(old) is type(new) and old == new:
+    if type(old) is type(new) and old == new and _is_same(old, new):
         return
     if type(old) is dict and type(new) is dict and _is_alike(old, new):
         inside = _INSIDE.get(old.get(TYPE, ""))
@@ -64,6 +65,11 @@ def _walk(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[_Place]:
             yield from _walk(left, right, (*path, at))
     else:
         yield path, old, new
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Whether what is equal is the same inside, too: Python takes 0, 0.0 and False for one."""
+    return type(old) not in (dict, list) or json.dumps(old) == json.dumps(new)
 
 
 def _members(

@@ -56,8 +56,8 @@ class Shelf:
         return self._told(head, self._kept) if head else None
 
     def latest(self) -> tuple[StateCheckpoint, Document] | None:
-        head = self._store.head(self.subject)
-        return (self._told(head, self._kept), self._document(head)) if head else None
+        newest = self._newest(self.subject)
+        return (self._told(newest[0], self._kept), newest[1]) if newest else None
 
     def find(self, reference: str) -> StateCheckpoint:
         found = lineage.find(reference, self.checkpoints())
@@ -67,8 +67,8 @@ class Shelf:
         return self._document(self._own(checkpoint_id))
 
     def saved(self) -> Document | None:
-        head = self._store.head(self._saved)
-        return self._document(head) if head else None
+        newest = self._newest(self._saved)
+        return newest[1] if newest else None
 
     def missing(self) -> HoldfastError:
         left = next(iter(self._store.list(subject=self.subject, limit=1)), None)
@@ -201,6 +201,16 @@ class Shelf:
         if found.subject != self.subject:
             raise NotFound(f"no checkpoint {reference!r} of {self.session_id}")
         return found
+
+    def _newest(self, subject: Subject) -> tuple[Checkpoint, Document] | None:
+        """The head, and what is in it. One that is pruned before it was read has a successor."""
+        while (head := self._store.head(subject)) is not None:
+            try:
+                return head, self._document(head)
+            except NotFound:
+                if self._store.head(subject) == head:
+                    raise
+        return None
 
     def _document(self, checkpoint: Checkpoint) -> Document:
         part = self._store.value(checkpoint.id, PART)
