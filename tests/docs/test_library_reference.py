@@ -63,7 +63,20 @@ VALUES: dict[str, list[type]] = {
     "bundle": [bundle.Inside],
 }
 # How a process and its streams hear of what happens: not for those who use them.
-INNER = {"heard", "left", "end", "feed", "finish", "full", "lift", "with_report"}
+INNER = {
+    "heard",
+    "window",
+    "killed",
+    "spared",
+    "left",
+    "end",
+    "feed",
+    "finish",
+    "full",
+    "unread",
+    "lift",
+    "with_report",
+}
 
 
 def spans(page: str) -> set[str]:

@@ -21,6 +21,7 @@ WITH_ERROR = {
     F.LANGUAGE_UNKNOWN,
     F.STDIN_REFUSED,
     F.PROCESS_KILL_FAILED,
+    F.KILL_FAILED,
     F.CHECKPOINT_REFUSED,
     F.CHECKPOINT_FAILED,
     F.SNAPSHOT_FAILED,
@@ -117,7 +118,7 @@ ROWS: list[tuple[str, str, str, str, int | None]] = [
         "KILLING DELETING LOCK_RELEASING LOCK_RELEASED DELETED KILLED",
         1000,
     ),
-    ("kill_sandbox fails", "attached", "kill_begun kill_failed", "KILLING KILL_ERROR", 1000),
+    ("kill_sandbox fails", "attached", "kill_begun kill_failed", "KILLING KILL_ERROR error", 1000),
     (
         "checkpoint",
         "attached",

@@ -17,6 +17,7 @@ from holdfast.protocol.sandbox_messages import (
     ReconnectRequest,
     SnapshotRequest,
     StdinEvent,
+    WindowRequest,
 )
 from holdfast.protocol.sandbox_requests import MAX_FRAME, Refusal, parse_create, parse_request
 
@@ -28,6 +29,7 @@ from holdfast.protocol.sandbox_requests import MAX_FRAME, Refusal, parse_create,
         ({"action": "snapshot_filesystem", "name": "base"}, SnapshotRequest),
         ({"action": "kill_sandbox"}, KillSandboxRequest),
         ({"action": "reconnect"}, ReconnectRequest),
+        ({"action": "window", "until": 1}, WindowRequest),
         ({"event": "stdin", "data": "x\n"}, StdinEvent),
         ({"language": "python", "code": "print(1)"}, ExecuteRequest),
         ({"language": "bash", "code": ""}, ExecuteRequest),
@@ -51,6 +53,7 @@ def test_the_documented_frames(frame: dict[str, object], kind: type) -> None:
         ({"event": "stdin"}, Fact.STDIN_REFUSED),
         ({"event": "stdin", "data": 1}, Fact.STDIN_REFUSED),
         ({"action": "snapshot_filesystem"}, Fact.SNAPSHOT_FAILED),
+        ({"action": "window", "until": -1}, None),
         ({"action": "dance"}, None),
         ({"action": []}, None),
         ([1, 2], None),
@@ -102,7 +105,7 @@ json_values = st.recursive(
     max_leaves=10,
 )
 NAMES = ["action", "event", "language", "code", "argv", "data", "name", "count", "rows", "offset"]
-WORDS = ["checkpoint", "stdin", "python", "fork", "files", "resize", "reconnect"]
+WORDS = ["checkpoint", "stdin", "python", "fork", "files", "resize", "reconnect", "window"]
 
 
 @given(st.binary() | st.text())

@@ -18,7 +18,7 @@ from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.choice import choose
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.egress import PORT, Address, Egress, Wish, allows, check_rules, read_head
-from holdfast.sandbox.line import Start
+from holdfast.sandbox.start import Start
 from holdfast.sandbox.switchboard import Switchboard
 
 SMALL = Limits(memory_bytes=512 << 20, processes=64, disk_bytes=32 << 20)

@@ -18,7 +18,7 @@ from holdfast.sandbox.body import Workshop
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.process import ProcessEngine
-from holdfast.sandbox.line import Start
+from holdfast.sandbox.start import Start
 
 
 def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
@@ -78,6 +78,31 @@ def test_layers_and_what_they_delete(tmp_path: Path) -> None:
     assert digest.startswith("sha256:")
 
 
+def test_owners_modes_times_and_links_are_kept(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, kind, link, mode in (
+            ("folder", tarfile.DIRTYPE, "", 0o1777),
+            ("folder/tool", tarfile.REGTYPE, "", 0o4755),
+            ("folder/same", tarfile.LNKTYPE, "folder/tool", 0o4755),
+            ("folder/soft", tarfile.SYMTYPE, "/etc/absolute", 0o777),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.mode, info.mtime = kind, link, mode, 1_000_000_000
+            # What the host calls that name has nothing to do with what the image means.
+            info.uid, info.gid, info.uname = 4321, 1234, "root"
+            archive.addfile(info)
+    source = tmp_path / "image.tar"
+    source.write_bytes(stream.getvalue())
+    lower, _ = images.prepare(source, tmp_path / "out")
+    tool = (lower / "folder" / "tool").stat()
+    assert (tool.st_mode & 0o7777, tool.st_uid, tool.st_gid) == (0o4755, 4321, 1234)
+    assert (tool.st_nlink, tool.st_mtime) == (2, 1_000_000_000)
+    assert (lower / "folder").stat().st_mode & 0o7777 == 0o1777
+    soft = lower / "folder" / "soft"
+    assert (str(soft.readlink()), soft.lstat().st_uid) == ("/etc/absolute", 4321)
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -85,6 +110,8 @@ def test_layers_and_what_they_delete(tmp_path: Path) -> None:
         member("a/../../evil", b"x"),
         member("../.wh.victim"),
         member("out", kind=tarfile.SYMTYPE, link=".."),
+        member("out", kind=tarfile.LNKTYPE, link="../victim"),
+        member("out", kind=tarfile.LNKTYPE, link="nothing"),
     ],
 )
 def test_nothing_leads_outside(tmp_path: Path, layer: bytes) -> None:

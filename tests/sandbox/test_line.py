@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import struct
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sandbox.impostor import Impostor, impostor
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
-from holdfast.sandbox.line import UNPAID, AgentLine, Gone, Start
-
-
-class Impostor:
-    """The other end of a line."""
-
-    def __init__(self) -> None:
-        self.hears, host_writes = os.pipe()
-        host_reads, self.says = os.pipe()
-        os.set_blocking(self.hears, False)
-        self.heard = b""
-        self.line = AgentLine((host_reads, host_writes))
-
-    def say(self, data: bytes = b"", **header: object) -> None:
-        payload = json.dumps(header).encode() + b"\n" + data
-        self.raw(struct.pack(">I", len(payload)) + payload)
-
-    def raw(self, data: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.says, data)
-
-    async def order(self) -> dict[str, object]:
-        for _ in range(1000):
-            with contextlib.suppress(BlockingIOError):
-                self.heard += os.read(self.hears, 65536)
-            end = 4 + int.from_bytes(self.heard[:4], "big")
-            if 4 < end <= len(self.heard):
-                frame, self.heard = self.heard[4:end], self.heard[end:]
-                return dict(json.loads(frame.partition(b"\n")[0]))
-            await asyncio.sleep(0.001)
-        raise AssertionError("nothing was ordered")
-
-    def close(self) -> None:
-        self.line.close()
-        os.close(self.hears)
-        os.close(self.says)
-
-
-@contextlib.asynccontextmanager
-async def impostor() -> AsyncIterator[Impostor]:
-    one = Impostor()
-    yield one
-    one.close()
+from holdfast.sandbox.line import Gone
+from holdfast.sandbox.process import UNPAID
+from holdfast.sandbox.start import Start
+from holdfast.testing.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -101,22 +58,105 @@ async def test_lies_about_processes_end_the_line() -> None:
             assert (await process.wait()).reason
 
 
-async def test_a_word_is_not_paid_for_by_itself() -> None:
+@pytest.mark.parametrize("kind", ["started", "failed", "output", "granted", "ended"])
+async def test_what_nobody_asked_for_ends_the_line_in_words(kind: str) -> None:
+    async with impostor() as one:
+        one.say(type=kind, id="x", stream="stdout", bytes=1)
+        why = await asyncio.wait_for(one.line.gone, 5)
+        assert f"not to be trusted: '{kind}' of a process that" in why
+
+
+@pytest.mark.parametrize("kind", ["started", "failed"])
+async def test_it_is_answered_once(kind: str) -> None:
     async with impostor() as one:
         starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
         identity = (await one.order())["id"]
+        for _ in range(2):  # heard together, before anybody knows of the first
+            one.say(type=kind, id=identity)
+        assert "nobody asked for" in await asyncio.wait_for(one.line.gone, 5)
+        await asyncio.gather(starting, return_exceptions=True)
+
+
+async def _gives_up(one: Impostor, *, after_the_answer: bool = False) -> object:
+    """Somebody begins a program and goes away; its identity."""
+    starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+    identity = (await one.order())["id"]
+    if after_the_answer:
         one.say(type="started", id=identity)
-        process = await starting
-        said = 0
-        while said < UNPAID:
-            assert process.balance == (said, 0)
+        while identity not in one.line.processes:
+            await asyncio.sleep(0)
+        assert not starting.done()  # it does not know of it yet
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert await one.order() == {"type": "kill", "id": identity}
+    return identity
+
+
+@pytest.mark.parametrize("after_the_answer", [False, True])
+async def test_one_that_nobody_waits_for_is_killed_and_heard_to_its_end(
+    after_the_answer: bool,
+) -> None:
+    async with impostor() as one:
+        identity = await _gives_up(one, after_the_answer=after_the_answer)
+        if not after_the_answer:
+            one.say(type="started", id=identity)
+        one.say(type="granted", id=identity, bytes=10)
+        await until(lambda: bool(one.line.processes), "it is known")
+        process = one.line.processes[str(identity)]
+        for said in range(1, 4):
             one.say(b"x" * (UNPAID // 4), type="output", id=identity, stream="stdout")
-            said += UNPAID // 4
-            while process.replay.end < said:
+            while process.balance[0] < said * UNPAID // 4:
                 await asyncio.wait_for(process.changed(), 5)
+        one.say(b"x" * (UNPAID // 4), type="output", id=identity, stream="stdout")
+        # Its end comes behind its output, and that wants to be paid for.
         assert await one.order() == {"type": "credit", "id": identity, "bytes": UNPAID}
-        assert process.balance == (0, 0)
-        assert not one.heard
+        assert process.replay.end == 0  # and is not kept
+        one.say(type="ended", id=identity, signal=9)
+        await until(lambda: not one.line.processes, "it has ended")
+        assert not one.line.gone.done()
+
+
+async def _is_restored(one: Impostor, *running: tuple[str, int]) -> None:
+    resuming = asyncio.create_task(one.line.resume(7, "again", running))
+    assert (await one.order())["type"] == "resume"
+    one.say(type="resumed", epoch=7)
+    for identity, _ in running:
+        one.say(b"word", type="output", id=identity, stream="stdout")  # before it hears anything
+    await resuming
+
+
+async def test_what_a_restored_sandbox_runs_for_nobody_is_killed_and_heard_to_its_end() -> None:
+    async with impostor() as one:
+        await _is_restored(one, ("owes", UNPAID), ("does not", UNPAID - 5))
+        assert await one.order() == {"type": "kill", "id": "owes"}
+        assert await one.order() == {"type": "credit", "id": "owes", "bytes": UNPAID}
+        assert await one.order() == {"type": "kill", "id": "does not"}
+        for identity in ("owes", "does not"):
+            one.say(type="ended", id=identity, signal=9)
+        await until(lambda: not one.line.processes, "they have ended")
+        assert not one.line.gone.done()
+        one.say(b"word", type="output", id="owes", stream="stdout")  # once is enough
+        assert "not to be trusted" in await asyncio.wait_for(one.line.gone, 5)
+
+
+async def test_what_a_restored_sandbox_never_ran_is_not_believed() -> None:
+    async with impostor() as one:
+        await _is_restored(one, ("x", 0))
+        one.say(type="ended", id="y", code=0)
+        assert "not to be trusted" in await asyncio.wait_for(one.line.gone, 5)
+
+
+async def test_a_late_refusal_is_nobodys() -> None:
+    async with impostor() as one:
+        one.say(type="failed", id=await _gives_up(one), message="too late")
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        identity = (await one.order())["id"]
+        one.say(type="started", id=identity)
+        process = await asyncio.wait_for(starting, 5)
+        assert process.identity == identity
+        assert list(one.line.processes.values()) == [process]  # nothing of what was refused
+        assert not one.line.gone.done()
 
 
 async def test_an_answer_of_another_epoch_is_refused() -> None:
@@ -158,6 +198,10 @@ async def test_what_waits_for_one_that_does_not_go_on_is_told() -> None:
         one.line.close("over")
         with pytest.raises(Gone):
             await asyncio.wait_for(starting, 5)
+        with pytest.raises(Gone):
+            await asyncio.wait_for(one.line.resume(7), 5)
+        with pytest.raises(Gone):  # nobody waits for it to move
+            await asyncio.wait_for(one.line.start(Start(argv=["x"])), 5)
 
 
 async def test_an_agent_that_ends_leaves_nobody_waiting() -> None:
@@ -169,17 +213,6 @@ async def test_an_agent_that_ends_leaves_nobody_waiting() -> None:
             await starting
         with pytest.raises(HoldfastError):
             await one.line.ready(1)
-
-
-async def test_output_that_comes_before_a_task_begins_to_wait_is_not_missed() -> None:
-    async with impostor() as one:
-        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
-        one.say(type="started", id=(await one.order())["id"])
-        process = await starting
-        waiting = asyncio.create_task(process.changed())
-        process.heard("stdout", b"word")
-        await asyncio.wait_for(waiting, 5)
-        assert [piece.data for piece in process.replay.after(0)] == [b"word"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -12,7 +12,8 @@ def frozen(folder: Path, size: int) -> Frozen:
     (folder / "image").mkdir(parents=True)
     (folder / "image" / "pages.img").write_bytes(bytes(size))
     (folder / "files.tar").write_bytes(b"tar")
-    return Frozen(files=folder / "files.tar", image=folder / "image", epoch=1, executions=[])
+    files, image = folder / "files.tar", folder / "image"
+    return Frozen(files=files, image=image, epoch=1, executions=[], running=[])
 
 
 def test_a_moment_outlives_its_box_and_is_given_once(tmp_path: Path) -> None:

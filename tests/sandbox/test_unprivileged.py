@@ -5,19 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import blake3
 import pytest
+from tests.strangers import NOBODY, folder_of_nobody, run_as_nobody
 
-import holdfast
-
-NOBODY = 65534
 PROGRAM = """
 import asyncio, json, os, sys
 from pathlib import Path
@@ -116,48 +109,15 @@ asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 """
 
 
-def interpreter() -> str:
-    """A Python of this version that nobody may run: the one in use may be in root's own home."""
-    names = (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
-    for name in names:
-        tried = subprocess.run(
-            ["setpriv", f"--reuid={NOBODY}", "--clear-groups", name, "-c", "pass"],
-            cwd="/",
-            capture_output=True,
-            check=False,
-        )
-        if tried.returncode == 0:
-            return name
-    raise AssertionError(f"nobody can run none of {names}")
-
-
 def as_nobody(program: str, kind: str) -> dict[str, Any]:
     """What a program says that runs in a folder of nobody's."""
-    assert os.geteuid() == 0, "this test needs root, to become somebody else"
-    folder = Path("/tmp") / f"holdfast-nobody-{os.getpid()}-{kind}"
-    folder.mkdir(mode=0o700)
-    try:
+    with folder_of_nobody(kind) as folder:
         (folder / "secret").write_text("of the host")
         (folder / "program.py").write_text(program)
-        for each in (folder, *folder.iterdir()):
-            os.chown(each, NOBODY, NOBODY)
-        packages = [str(Path(str(module.__file__)).parents[1]) for module in (holdfast, blake3)]
-        user = (f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-        words = [interpreter(), str(folder / "program.py"), kind, str(folder)]
-        done = subprocess.run(
-            ["setpriv", *user, *words],
-            cwd=folder,
-            env={"PATH": os.defpath, "HOME": str(folder), "PYTHONPATH": ":".join(packages)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
-    finally:
-        shutil.rmtree(folder)
+        done = run_as_nobody(folder, str(folder / "program.py"), kind, str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 def running(word: bytes) -> bool:

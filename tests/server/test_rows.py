@@ -25,8 +25,8 @@ ROWS = {
     "stdin without data": "sandboxes.test_refusals_leave_the_connection_open",
     "kill_process": "sandboxes.test_one_execution_at_a_time_and_killing_it"
     " troubles.test_a_kill_that_nothing_comes_of_is_told",
-    "kill_sandbox": "sandboxes.test_locks_are_told_with_handoff"
-    " troubles.test_a_kill_that_fails_is_told_and_can_be_repeated",
+    "kill_sandbox": "sandboxes.test_locks_are_told_with_handoff",
+    "kill_sandbox fails": "troubles.test_a_kill_that_fails_is_told_and_can_be_repeated",
     "checkpoint": "sandboxes.test_checkpoint_and_attach sandboxes.test_locks_are_told_with_handoff",
     "checkpoint, + `leave_running`": "sandboxes.test_checkpoint_and_attach",
     "checkpoint during an execution": "sandboxes.test_checkpoint_and_attach"

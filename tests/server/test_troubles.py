@@ -13,6 +13,7 @@ import pytest
 from tests.server.conftest import Starter
 from tests.server.sandbox_client import attach, created
 
+from holdfast import Sandbox
 from holdfast.model.errors import StorageFull
 from holdfast.sandbox import limits
 from holdfast.store import Store, open_store
@@ -101,9 +102,16 @@ async def test_a_kill_that_fails_is_told_and_can_be_repeated(
         filler.write_bytes(bytes(12 << 20))
     with open_store(small_disk / "store") as store, pytest.raises(StorageFull):
         _fill_log(store, f"sandbox/{wire.identity[0]}")
-    await wire.send(action="kill_sandbox")
-    assert await wire.rest() == (["KILLING", "KILL_ERROR"], 1000)
-    assert "space" in wire.heard[-1]["message"]
+    await wire.send(action="kill_sandbox", request_id="k")
+    assert await wire.rest() == (["KILLING", "KILL_ERROR", "error"], 1000)
+    assert "space" in wire.heard[-1]["message"] == wire.heard[-2]["message"]
+    assert (wire.heard[-1]["kind"], wire.heard[-1]["request_id"]) == ("storage_full", "k")
+    sandbox = await Sandbox.attach(
+        server.address, *wire.identity, token=server.token, enable_auto_reconnect=False
+    )
+    with pytest.raises(StorageFull, match="space"):
+        await sandbox.kill()
+    await sandbox.detach()
     async with attach(server, wire.identity) as back:
         assert await back.until("RUNNING") == ["RUNNING"]  # it never stopped
         assert await back.run("bash", "cat /root/x") == "mine\n"

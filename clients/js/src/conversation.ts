@@ -4,7 +4,7 @@
  */
 
 import { Connection } from "./connection.js";
-import { Conflict, ConnectionLost, type HoldfastError, UsageError } from "./errors.js";
+import { Conflict, ConnectionLost, type HoldfastError, NotFound, UsageError } from "./errors.js";
 import { parseEvent } from "./events.js";
 import { Executions } from "./executions.js";
 import { failureOf } from "./failures.js";
@@ -163,8 +163,16 @@ export class Conversation {
       await this.#step("kill process", { action: "kill_process" }, what, options);
       return;
     }
-    this.send({ action: "kill_process", process_id: process.id });
-    await within(process.wait(), what, options);
+    // It is answered by an error, or by the end of the process.
+    const { id, waiting } = this.#pending.request<unknown>();
+    const ended = () => this.#pending.answer(id, undefined);
+    void process.wait().then(ended, ended);
+    const frame = { action: "kill_process", process_id: process.id, request_id: id };
+    try {
+      await this.#ask(waiting, frame, what, options, () => this.#pending.drop(id));
+    } catch (error) {
+      if (!(error instanceof NotFound)) throw error; // it ended meanwhile
+    }
   }
 
   /** Say something that is not answered. */

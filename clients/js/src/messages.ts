@@ -15,6 +15,7 @@ export type Messages =
   | RollbackRequest
   | FilesRequest
   | ResizeRequest
+  | WindowRequest
   | StdinEvent
   | ExecuteRequest
   | StatusUpdate
@@ -281,6 +282,24 @@ export interface ResizeRequest {
   request_id?: string | null;
 }
 /**
+ * How far the output of a process may be sent.
+ */
+export interface WindowRequest {
+  action: "window";
+  /**
+   * pieces that begin at this offset or behind it wait
+   */
+  until: number;
+  /**
+   * a process besides the foreground execution
+   */
+  process_id?: string | null;
+  /**
+   * comes back in the reply event
+   */
+  request_id?: string | null;
+}
+/**
  * Input for the execution; without data it is the end of input when `eof` says so.
  */
 export interface StdinEvent {
@@ -323,6 +342,10 @@ export interface ExecuteRequest {
    * python only: keep variables between executions
    */
   session?: boolean;
+  /**
+   * how far its output may be sent, until a WindowRequest says more; null: all of it
+   */
+  window?: number | null;
   encoding?: Encoding;
   /**
    * a process besides the foreground execution

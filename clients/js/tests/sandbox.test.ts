@@ -300,6 +300,26 @@ describe("executing", () => {
     expect(await process.wait()).toMatchObject({ signal: 9 });
   });
 
+  it("is killed beside: it ends, or the server says why not", async () => {
+    const starting = sandbox.exec(["x"], { background: true });
+    const { process_id, request_id } = server.last;
+    server.say({ event: "started", process_id, request_id });
+    const process = await starting;
+    const refused = process.kill();
+    expect(server.last).toMatchObject({ action: "kill_process", process_id });
+    const again = server.last.request_id;
+    server.say(error("it clings to life", { kind: "conflict", request_id: again }));
+    await expect(refused).rejects.toMatchObject({ kind: "conflict", message: "it clings to life" });
+    expect(process.exit).toBeUndefined();
+    const late = process.kill();
+    server.say(error("no such", { kind: "not_found", request_id: server.last.request_id }));
+    await late; // it is gone, whoever did it
+    const killed = process.kill();
+    server.say({ event: "exit", signal: 9, process_id });
+    await killed;
+    expect(process.exit).toMatchObject({ signal: 9 });
+  });
+
   it("tells when it cannot be killed", async () => {
     const process = await running("bash", "sleep 9");
     const killed = process.kill();
@@ -430,6 +450,18 @@ describe("the end", () => {
     const killed = sandbox.kill();
     server.say("KILLING", status("KILL_ERROR", "stuck"), { event: "stdout", data: "" });
     await expect(killed).rejects.toThrow("stuck");
+    expect(sandbox.state).toBe("running");
+  });
+
+  it("is told in words why it could not be killed", async () => {
+    const killed = sandbox.kill();
+    server.say("KILLING", status("KILL_ERROR", "stuck"));
+    server.say(error("no space left", { kind: "storage_full", hint: "make room" }));
+    await expect(killed).rejects.toMatchObject({
+      kind: "storage_full",
+      message: "no space left",
+      hint: "make room",
+    });
     expect(sandbox.state).toBe("running");
   });
 

@@ -13,6 +13,7 @@ from holdfast.client.endings import DETACHED, OVER, Ending, State, announced
 from holdfast.client.link import Link, Unreachable, address, pause, pauses
 from holdfast.client.process import Exit, Process
 from holdfast.client.statuses import DISARMING, FAILED, FATAL, ON_THE_WAY, REFUSED, status_of
+from holdfast.client.streams import MOST_UNREAD
 from holdfast.model.errors import Conflict, Denied, HoldfastError, NotFound, all_kinds
 from holdfast.model.tracing import request_id, usable
 from holdfast.protocol.sandbox_messages import Status
@@ -95,6 +96,7 @@ class Conversation:
     async def begin(self, message: Mapping[str, object], binary: bool) -> Process:
         """Begin a process: the execution, or one beside it while there is one."""
         await self._connected()
+        message = {"window": MOST_UNREAD, **message}
         if self.foreground is not None:
             identity = uuid.uuid4().hex
             process = self.beside[identity] = Process(self, identity, binary)
@@ -140,12 +142,21 @@ class Conversation:
                 raise self._ending.error("it was not sent") from None
             raise
 
-    async def ask(self, message: Mapping[str, object]) -> dict[str, Any]:
-        """Send a request and wait for the event that answers it. Raises what the server says."""
+    def post(self, message: Callable[[], Mapping[str, object]]) -> None:
+        """Say something soon. The next connection is told by `_go_on`, whatever this one heard."""
+        if self.link is not None:
+            self.link.post(message)
+
+    async def ask(
+        self, message: Mapping[str, object], answer: asyncio.Future[Any] | None = None
+    ) -> dict[str, Any]:
+        """Send a request and wait for the event that answers it, or for `answer`, which something
+        else may bring. Raises what the server says."""
         await self._connected()
         # One request may ask several times: what belongs together begins alike.
         identity = ":".join(filter(None, (request_id.get()[:60], uuid.uuid4().hex)))
-        waiting = self._replies[identity] = asyncio.get_running_loop().create_future()
+        waiting = answer or asyncio.get_running_loop().create_future()
+        self._replies[identity] = waiting
         try:
             await self.send({**message, "request_id": identity})
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -245,6 +256,7 @@ class Conversation:
         doubted = [each for each in (self.foreground, *self.beside.values()) if each is not None]
         for process in doubted:
             process.confirmed = False
+            await link.send(process.window())
         asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._end_unconfirmed, doubted)
         await link.send(again)
 
@@ -276,8 +288,8 @@ class Conversation:
             process.confirmed = True
             self._answer(message)
         elif event in ("stdout", "stderr") and process is not None:
-            stream = process.heard(message)
-            while stream.full:  # slow down: the server, and so the program, will wait
+            flooded = process.heard(message)
+            while flooded is not None and flooded.full:  # all we can do is to take nothing more
                 await asyncio.sleep(0.01)
         elif event == "exit" and process is not None:
             process.left(Exit(message.get("code"), message.get("signal"), message.get("reason")))
@@ -310,6 +322,10 @@ class Conversation:
         elif status is Status.EXECUTION_DONE and self.foreground is not None:
             process, self.foreground = self.foreground, None
             self._end(process)
+        elif status is Status.EXECUTION_FORCE_KILLED and self.foreground is not None:
+            self.foreground.killed()
+        elif status is Status.EXECUTION_FORCE_KILL_ERROR and self.foreground is not None:
+            self.foreground.spared(text or status.name)
         elif status in FAILED or status in REFUSED:
             self._failed = status
         elif status in (Status.NOT_FOUND, Status.IN_USE):

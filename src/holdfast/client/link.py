@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -51,6 +52,7 @@ class Link:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
+        self._posts: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(cls, url: str, token: str | None, cookies: dict[str, str] | None = None) -> Link:
@@ -96,6 +98,18 @@ class Link:
             await self._socket.send(json.dumps(message))
         except websockets.WebSocketException as error:
             raise Unreachable(f"the connection broke: {error}") from None
+
+    def post(self, message: Callable[[], Mapping[str, object]]) -> None:
+        """Send what there is to say when its turn comes, if the connection lasts so long. For
+        those who must not wait: the server may not listen before it has been heard."""
+
+        async def send() -> None:
+            with contextlib.suppress(Unreachable):  # whoever reads will see that, too
+                await self.send(message())
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None when the connection is closed."""

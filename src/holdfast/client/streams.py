@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from holdfast.model.errors import HoldfastError
 
-# So much may wait to be read before the process is made to wait.
+# So much may wait to be read before the process is made to wait: bytes, or characters of text.
 MOST_UNREAD = 8 << 20
 
 
 class Stream:
     """One output of a process. Text, or bytes where the execution asked for base64."""
 
-    def __init__(self, binary: bool = False) -> None:
+    def __init__(self, binary: bool = False, taken: Callable[[], None] | None = None) -> None:
         self._binary = binary
+        self._taken = taken  # called when something was read
         self._pieces: deque[str | bytes] = deque()
         self._unread = 0
         self._unlimited = False
@@ -38,8 +39,13 @@ class Stream:
         self._changed.set()
 
     @property
+    def unread(self) -> int:
+        """How much waits for a reader."""
+        return 0 if self._unlimited else self._unread
+
+    @property
     def full(self) -> bool:
-        return not self._unlimited and self._unread > MOST_UNREAD
+        return self.unread >= MOST_UNREAD
 
     def lift(self) -> None:
         """Whoever waits for the end of the process instead of reading must not wait for ever."""
@@ -56,6 +62,8 @@ class Stream:
         taken = list(self._pieces)
         self._pieces.clear()
         self._unread = 0
+        if self._taken is not None:
+            self._taken()
         return b"".join(taken) if self._binary else "".join(taken)  # type: ignore[arg-type]
 
     async def read_all(self) -> str | bytes:

@@ -170,6 +170,15 @@ class ResizeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
+class WindowRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the output of a process may be sent."""
+
+    action: Literal["window"]
+    until: Annotated[int, Meta(ge=0)]
+    process_id: Annotated[str, Meta(max_length=200)] | None = None
+    request_id: Annotated[str, Meta(max_length=200)] | None = None
+
+
 class StdinEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Input for the execution; without data it is the end of input when `eof` says so."""
 
@@ -194,6 +203,7 @@ class ExecuteRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     columns: Annotated[int, Meta(ge=1, le=1000)] = 80
     stdin: bool = True
     session: bool = False
+    window: Annotated[int, Meta(ge=0)] | None = None
     encoding: Encoding = "text"
     process_id: Annotated[str, Meta(max_length=200)] | None = None
     request_id: Annotated[str, Meta(max_length=200)] | None = None

@@ -22,6 +22,7 @@ from holdfast.protocol.sandbox_messages import (
     SaveTemplateRequest,
     SnapshotRequest,
     StdinEvent,
+    WindowRequest,
 )
 
 MAX_FRAME = 8 << 20  # of one frame that a client sends
@@ -38,6 +39,7 @@ Request = (
     | RollbackRequest
     | FilesRequest
     | ResizeRequest
+    | WindowRequest
     | StdinEvent
     | ExecuteRequest
 )
@@ -53,6 +55,7 @@ ACTIONS: dict[str, type[Request]] = {
     "rollback": RollbackRequest,
     "files": FilesRequest,
     "resize": ResizeRequest,
+    "window": WindowRequest,
 }
 
 # A malformed request is answered as the request would have been: by the fact its client waits for.

@@ -16,8 +16,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import volume
 from holdfast.sandbox.chores import REST_SECONDS
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
-from holdfast.sandbox.line import AgentLine, Start
+from holdfast.sandbox.line import AgentLine
 from holdfast.sandbox.roots import Root
+from holdfast.sandbox.start import Start
 from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.protocol.sandbox_messages import Encoding, ExitEvent, OutputEvent
-from holdfast.sandbox.line import AgentLine, Exit, Process
+from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.process import Exit, Process
 from holdfast.sandbox.replay import Piece, Replay
 
 KILL_SECONDS = 4.5  # clients wait for five

@@ -9,7 +9,9 @@ import msgspec
 from holdfast.model.errors import BadInput, NotFound
 from holdfast.protocol.sandbox_messages import FileEntry
 from holdfast.sandbox import languages
-from holdfast.sandbox.line import AgentLine, Start
+from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.process import Process
+from holdfast.sandbox.start import Start
 
 MOST_BYTES = 64 << 20  # in one answer
 
@@ -75,32 +77,40 @@ class Files:
             stdin=verb == "write",
         )
         process = await self._line.start(order)
-        process.follower = True
-        if verb == "write":
-            await process.write(data)
-            process.end_input()
-        held: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        seen = 0
-        while True:
-            ended = process.exit is not None
-            for piece in process.replay.after(seen):
-                held[piece.stream] += piece.data
-                seen = piece.offset
-            if len(held["stdout"]) > MOST_BYTES:
-                process.kill()
-                raise BadInput(
-                    f"{path} has more than {MOST_BYTES} bytes",
-                    hint="read it in pieces, with `offset` and `size`",
-                )
-            if ended:
-                break
-            process.consumed()
-            await process.changed()
+        try:
+            if verb == "write":
+                await process.write(data)
+                process.end_input()
+            said, trouble = await _answer(process, path)
+        finally:
+            if process.exit is None:
+                process.abandon()
         if process.exit is None or process.exit.code != 0:
-            number, _, why = held["stderr"].decode("utf-8", "replace").partition(" ")
+            number, _, why = trouble.decode("utf-8", "replace").partition(" ")
             missing = number in ("2", "20")
             raise (NotFound if missing else BadInput)(why or "the file could not be reached")
-        return bytes(held["stdout"])
+        return said
+
+
+async def _answer(process: Process, path: str) -> tuple[bytes, bytes]:
+    """All it says on either stream until it ends. Raises BadInput when that is too much."""
+    process.follower = True
+    held: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    seen = 0
+    while True:
+        ended = process.exit is not None
+        for piece in process.replay.after(seen):
+            held[piece.stream] += piece.data
+            seen = piece.offset
+        if len(held["stdout"]) > MOST_BYTES:
+            raise BadInput(
+                f"{path} has more than {MOST_BYTES} bytes",
+                hint="read it in pieces, with `offset` and `size`",
+            )
+        if ended:
+            return bytes(held["stdout"]), bytes(held["stderr"])
+        process.consumed()
+        await process.changed()
 
 
 def _checked(path: str) -> str:

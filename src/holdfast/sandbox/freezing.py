@@ -91,7 +91,12 @@ class Freezer:
     ) -> Checkpoint:
         """Keep a moment in the store; aside, no head comes to it. Raises CaptureFailed."""
         config = keeping.config_of(
-            sandbox.request, sandbox.token, frozen.epoch, frozen.executions, sandbox.session
+            sandbox.request,
+            sandbox.token,
+            frozen.epoch,
+            frozen.executions,
+            sandbox.session,
+            frozen.running,
         )
         root = sandbox.body.build.root
         try:

@@ -99,13 +99,33 @@ def _apply(layer: Path, mode: str, into: Path) -> None:
                 target = _inside(into, info.name)
                 if target.is_symlink() or (target.exists() and not info.isdir()):
                     _remove(target)
-                archive.extract(info, into, filter=_kept)
+                _unpack(archive, info, target, into)
 
 
-def _kept(info: tarfile.TarInfo, into: str) -> tarfile.TarInfo:
-    """As tarfile's own filter, which refuses what leads outside, but with owners and modes kept."""
-    checked = tarfile.tar_filter(info, into)
-    return checked.replace(mode=info.mode & 0o7777, deep=False)
+def _unpack(archive: tarfile.TarFile, info: tarfile.TarInfo, target: Path, into: Path) -> None:
+    """One member, with its owner, mode and time. Not tarfile's own way of it: that lets a hard
+    link lead outside, and knows filters against other such things only since Python 3.11.4."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if info.islnk():
+        source = _inside(into, info.linkname)
+        if source.is_dir() or not (source.exists() or source.is_symlink()):
+            raise BadInput(f"a link in the image leads nowhere: {info.name!r:.200}")
+        os.link(source, target, follow_symlinks=False)
+        return  # whose all else is
+    if info.issym():
+        target.symlink_to(info.linkname)
+    elif info.isdir():
+        target.mkdir(exist_ok=True)
+    else:
+        content = archive.extractfile(info)
+        assert content is not None  # of a file
+        with open(target, "xb") as file:
+            shutil.copyfileobj(content, file)
+    if os.geteuid() == 0:
+        os.chown(target, info.uid, info.gid, follow_symlinks=False)
+    if not info.issym():
+        target.chmod(info.mode & 0o7777)
+        os.utime(target, (info.mtime, info.mtime))
 
 
 def _inside(into: Path, name: str) -> Path:

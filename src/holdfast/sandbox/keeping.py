@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,9 @@ from holdfast.sandbox import upper
 from holdfast.sandbox.contract import Engine
 from holdfast.store import Store
 from holdfast.store.leases import Lease
+
+if TYPE_CHECKING:  # whoever only looks at checkpoints does not wait for what a line needs
+    from holdfast.sandbox.line import Running
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -75,6 +78,7 @@ class Kept:
     environment: Mapping[str, Any]
     memory: tuple[str, ...]
     session: bool = False  # whether there is a session among its files
+    running: Sequence[Running] = ()  # executions, and what belongs to none
 
     def check(self, engine: Engine, root_digest: str) -> None:
         """Raises Unsupported, in words, when this machine cannot bring it back."""
@@ -197,6 +201,7 @@ def config_of(
     epoch: int,
     executions: Sequence[Mapping[str, object]],
     session: bool = False,
+    running: Sequence[Running] = (),
 ) -> dict[str, object]:
     return {
         "request": msgspec.json.decode(msgspec.json.encode(request)),  # lists, no tuples
@@ -204,6 +209,7 @@ def config_of(
         "epoch": epoch,
         "processes": [dict(each) for each in executions],
         "session": session,
+        "running": [list(each) for each in running],
     }
 
 
@@ -235,6 +241,7 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
             executions=list(config["processes"]),
             environment=environment,
             session=config.get("session") is True,
+            running=[(str(identity), int(owed)) for identity, owed in config.get("running", ())],
             memory=tuple(
                 part.name.removeprefix(MEMORY)
                 for part in store.show(checkpoint).parts

@@ -10,8 +10,8 @@ from holdfast.model.tracing import request_id
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.interpreter import MODULE
-from holdfast.sandbox.line import Start
 from holdfast.sandbox.roots import Root
+from holdfast.sandbox.start import Start
 
 HOME = "/root"
 # The kernel takes 128 KiB for one argument; longer code goes through a file.

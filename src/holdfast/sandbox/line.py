@@ -6,183 +6,22 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
 from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_frame
+from holdfast.sandbox.process import WINDOW, Exit, Process, Tap, drop
 from holdfast.sandbox.replay import Replay
+from holdfast.sandbox.start import Start
 
-WINDOW = 256 << 10
-# Output that may go unpaid: paying for every word would wake the agent for every word.
-UNPAID = WINDOW // 4
 ANSWER_SECONDS = 30.0
 
-
-# Takes the output of a process as it comes, instead of its being kept for a client.
-Tap = Callable[[str, bytes], None]
+# A process inside, and how much of its output was not paid for.
+Running = tuple[str, int]
 
 
 class Gone(HoldfastError):
     """The agent, and so the sandbox, has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a process ended."""
-
-    code: int | None = None
-    signal: int | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """A program to be started, or a file verb (`call`, with its own fields)."""
-
-    argv: Sequence[str] = ()
-    call: Mapping[str, object] | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str = "/root"
-    size: tuple[int, int] | None = None  # rows and columns of a terminal
-    stdin: bool = True
-    limits: Mapping[str, int] = field(default_factory=dict)
-    offline: bool = False  # without a socket of any network, not even the loopback's
-
-    def moved(self, places: Mapping[str, str]) -> Start:
-        """The same where a sandbox has no root of its own: paths that stand alone are what they
-        mean there. What is inside of code or of files stays as it is."""
-
-        def there(text: str) -> str:
-            for place, real in places.items():
-                if text == place or text.startswith(f"{place}/"):
-                    return real + text.removeprefix(place)
-            return text
-
-        env = {name: ":".join(map(there, value.split(":"))) for name, value in self.env.items()}
-        call = self.call and {
-            name: there(value) if name in ("path", "to") and isinstance(value, str) else value
-            for name, value in self.call.items()
-        }
-        return replace(
-            self,
-            argv=[there(word) for word in self.argv],
-            call=call,
-            env={"TMPDIR": there("/tmp"), **env},
-            cwd=there(self.cwd),
-        )
-
-
-class Process:
-    """A process inside, as seen from here."""
-
-    def __init__(
-        self,
-        line: AgentLine,
-        identity: str,
-        replay: Replay | None = None,
-        balance: tuple[int, int] = (0, 0),
-    ) -> None:
-        self._line = line
-        self.identity = identity
-        self.replay = replay or Replay()
-        self.tap: Tap | None = None
-        self.exit: Exit | None = None
-        self.follower = False  # somebody reads along: it may be slower than the process
-        self._changed = asyncio.Event()
-        # Bytes received for which no credit was given back; bytes of input the agent would take.
-        self._owed, self._grant = balance
-        self._granted = asyncio.Event()
-
-    # -- what is heard
-
-    def heard(self, stream: str, data: bytes) -> None:
-        if self.tap is None:
-            self.replay.add(stream, data)
-        else:
-            self.tap(stream, data)
-        self._owed += len(data)
-        if not self.follower:
-            self.consumed()
-        self._change()
-
-    def ended(self, how: Exit) -> None:
-        self.replay.finish()
-        self.exit = how
-        self._change()
-        self._granted.set()
-
-    def granted(self, count: int) -> None:
-        self._grant += count
-        self._granted.set()
-
-    @property
-    def balance(self) -> tuple[int, int]:
-        """What both sides owe each other, for a checkpoint: output unpaid, input granted."""
-        return self._owed, self._grant
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    # -- what is asked
-
-    def consumed(self) -> None:
-        """What was received has been passed on: the process may write more."""
-        if self._owed >= UNPAID and self.exit is None:
-            owed, self._owed = self._owed, 0
-            self._line.send({"type": "credit", "id": self.identity, "bytes": owed})
-
-    def changed(self) -> Coroutine[Any, Any, object]:
-        """There is new output since this was called, or the end.
-
-        What is waited for is chosen by the call, not by the first step of the coroutine: whoever
-        wraps it in a task (`wait_for` does) would miss what comes before that task begins.
-        """
-        return self._changed.wait()
-
-    async def wait(self) -> Exit:
-        while self.exit is None:
-            await self.changed()
-        return self.exit
-
-    async def write(self, data: bytes) -> None:
-        """Give input, as fast as the process takes it; after its end it goes nowhere."""
-        view = memoryview(data)
-        while view and self.exit is None:
-            while self._grant <= 0 and self.exit is None:
-                self._granted.clear()
-                await self._granted.wait()
-            count = min(len(view), self._grant, PIECE)
-            if self.exit is None:
-                self._grant -= count
-                frame: Header = {"type": "input", "id": self.identity}
-                self._line.send(frame, bytes(view[:count]))
-                view = view[count:]
-
-    def end_input(self) -> None:
-        self._line.send({"type": "input", "id": self.identity})
-
-    def kill(self) -> None:
-        self._line.send({"type": "kill", "id": self.identity})
-
-    async def killed(self, seconds: float) -> bool:
-        """Kill it, and wait for its end; whether the agent has carried that out. An end cannot be
-        told while its last output waits for a slow reader, or while the sandbox stands still."""
-        self.kill()
-        if not self._delayed:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self.wait()
-        return self.exit is not None or self._delayed
-
-    @property
-    def _delayed(self) -> bool:
-        return self._owed >= UNPAID or self._line.still
-
-    def resize(self, rows: int, columns: int) -> None:
-        self._line.send({"type": "resize", "id": self.identity, "rows": rows, "columns": columns})
 
 
 class AgentLine:
@@ -199,10 +38,11 @@ class AgentLine:
         self._ceilings = ceilings
         self._decoder = AgentDecoder()
         self._out = bytearray()
-        self._held: list[bytes] = []  # for an agent that stands still: it would not hear them
+        # For an agent that stands still: it would not hear them.
+        self.held: list[tuple[Header, bytes]] = []
         self._moving = asyncio.Event()
         self._moving.set()
-        self._starting: dict[str, asyncio.Future[Process]] = {}
+        self._starting: dict[str, asyncio.Future[Process]] = {}  # not yet answered
         self._taps: dict[str, Tap] = {}
         self.processes: dict[str, Process] = {}
         self._awaited: tuple[str, int, asyncio.Future[None]] | None = None
@@ -240,30 +80,47 @@ class AgentLine:
             order.update(offline=True)
         if what.size is not None:
             order.update(rows=what.size[0], columns=what.size[1])
-        await self._moving.wait()
+        frame = agent_frame(order)
+        if len(frame) > 1 << 20:
+            raise BadInput("code, arguments and environment are more than a megabyte together")
+        while self.still:
+            await self._moving.wait()
         if self.gone.done():
             raise Gone(self.gone.result())
         waiting = self._starting[identity] = self._loop.create_future()
         if tap is not None:
             self._taps[identity] = tap
+        self._put(frame)
         try:
-            frame = agent_frame(order)
-            if len(frame) > 1 << 20:
-                raise BadInput("code, arguments and environment are more than a megabyte together")
-            self._send(frame)
             async with asyncio.timeout(ANSWER_SECONDS):
                 process: Process = await waiting
             return process
         except TimeoutError:
+            self._abandon(identity)
             raise HoldfastError("the sandbox does not answer") from None
-        finally:
-            self._starting.pop(identity, None)
-            self._taps.pop(identity, None)
+        except asyncio.CancelledError:
+            self._abandon(identity)
+            raise
+
+    def _abandon(self, identity: str) -> None:
+        """Nobody will ever know this process. The agent obeys in order, so that it ends as soon as
+        it begins, if it does."""
+        if identity in self.processes:
+            self.processes[identity].abandon()
+            return
+        if identity in self._starting:
+            self._taps[identity] = drop
+        self.send({"type": "kill", "id": identity})
 
     def adopt(self, identity: str, replay: Replay, balance: tuple[int, int]) -> Process:
         """A process that a restored sandbox brought along."""
         process = self.processes[identity] = Process(self, identity, replay, balance)
         return process
+
+    @property
+    def running(self) -> list[Running]:
+        """All that the agent knows, once it stands still: a restored one will speak of them."""
+        return [(identity, each.balance[0]) for identity, each in self.processes.items()]
 
     @property
     def still(self) -> bool:
@@ -278,17 +135,26 @@ class AgentLine:
         except Gone:
             raise CaptureFailed("the sandbox ended while it was about to be frozen") from None
 
-    async def resume(self, epoch: int, generation: str | None = None) -> None:
-        """Go on after `quiesce`, here or on a restored sandbox's new pipes. Raises Gone."""
+    async def resume(
+        self, epoch: int, generation: str | None = None, running: Sequence[Running] = ()
+    ) -> None:
+        """Go on after `quiesce`, here or on a restored sandbox's new pipes. Of what was `running`
+        there, whatever nobody adopted is killed. Raises Gone."""
+        if self.gone.done():
+            raise Gone(self.gone.result())
+        self._moving.clear()  # until it is resumed, a restored agent would not hear anything else
+        for identity, owed in running:
+            if identity not in self.processes:
+                self.adopt(identity, Replay(), (owed, 0)).abandon()
         order: Header = {"type": "resume", "epoch": epoch}
         if generation is not None:
             order["generation"] = generation
         self._put(agent_frame(order))
         await self._answer("resumed", epoch, ANSWER_SECONDS)
         self._moving.set()
-        held, self._held = self._held, []
-        for frame in held:
-            self._put(frame)
+        held, self.held = self.held, []
+        for header, data in held:
+            self._put(agent_frame(header, data))
 
     async def _answer(self, kind: str, epoch: int, seconds: float) -> None:
         if self.gone.done():
@@ -304,13 +170,10 @@ class AgentLine:
             self._awaited = None
 
     def send(self, header: Header, data: bytes = b"") -> None:
-        self._send(agent_frame(header, data))
-
-    def _send(self, frame: bytes) -> None:
-        if self._moving.is_set():
-            self._put(frame)
+        if self.still:
+            self.held.append((header, data))
         else:
-            self._held.append(frame)
+            self._put(agent_frame(header, data))
 
     def _put(self, frame: bytes) -> None:
         if self.gone.done():
@@ -369,7 +232,9 @@ class AgentLine:
         if kind in ("started", "failed"):
             self._began(identity, header)
             return
-        process = self.processes[identity]
+        process = self.processes.get(identity)
+        if process is None:
+            raise Corrupt(f"{kind!r:.50} of a process that is not there")
         match kind:
             case "output":
                 stream = header["stream"]
@@ -390,17 +255,19 @@ class AgentLine:
                 raise Corrupt(f"a message of unknown type {kind!r:.50}")
 
     def _began(self, identity: str, header: Header) -> None:
-        waiting = self._starting[identity]
-        if waiting.done():
-            return  # nobody waits any more
-        if header["type"] == "failed":
+        waiting = self._starting.pop(identity, None)
+        tap = self._taps.pop(identity, None)
+        if waiting is None:
+            raise Corrupt(f"{header['type']!r} of a process that nobody asked for")
+        if header["type"] == "started":
+            process = self.processes[identity] = Process(self, identity)
+            process.tap = tap  # before anything it says is heard
+            if not waiting.done():  # or somebody gave up, and it is being killed
+                waiting.set_result(process)
+        elif not waiting.done():
             message = str(header.get("message"))[:500]
             told = NotFound if "No such file" in message else BadInput
             waiting.set_exception(told(f"it cannot be run: {message}"))
-        else:
-            process = self.processes[identity] = Process(self, identity)
-            process.tap = self._taps.get(identity)  # before anything it says is heard
-            waiting.set_result(process)
 
     def close(self, why: str = "the line was closed") -> None:
         """Let go of the pipes: an agent without its host ends. Whoever waits is told."""

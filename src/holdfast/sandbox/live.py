@@ -26,6 +26,7 @@ from holdfast.sandbox.egress import PORT as PROXY_PORT
 from holdfast.sandbox.egress import Egress
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.files import Files
+from holdfast.sandbox.line import Running
 from holdfast.sandbox.switchboard import Channel, Switchboard
 from holdfast.store.leases import Lease
 
@@ -57,6 +58,7 @@ class Frozen:
     image: Path
     epoch: int
     executions: list[dict[str, object]]
+    running: list[Running]
 
     def discard(self) -> None:
         self.files.unlink(missing_ok=True)
@@ -170,6 +172,7 @@ class LiveSandbox:
         for execution in list(self.executions):
             if execution.exit is None:
                 execution.process.kill()
+                execution.process.unfollow()  # a client that does not read must not keep it
                 await execution.process.wait()
 
     async def delivered(self) -> None:
@@ -258,8 +261,10 @@ class LiveSandbox:
             said = b"".join(piece.data for piece in process.replay.after(0))
             why = said.decode("utf-8", "replace").strip()[-300:]
         except TimeoutError:
-            process.kill()
             why = "it does not answer in time"
+        finally:
+            if process.exit is None:
+                process.abandon()
         if code == 0:
             return
         if not force and not (code == interpreter.BUSY and self.body.exact):
@@ -288,6 +293,7 @@ class LiveSandbox:
             image=image,
             epoch=self.epoch,
             executions=[each.kept() for each in self.executions if each.exit is None],
+            running=self.body.line.running,
         )
         try:
             await asyncio.to_thread(_pack, self.body.build.volume.upper, files)

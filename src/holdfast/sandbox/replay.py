@@ -22,6 +22,10 @@ class Piece:
     offset: int
     gap: int = 0
 
+    @property
+    def begin(self) -> int:
+        return self.offset - len(self.data)
+
 
 class Replay:
     """A bounded record of output."""
@@ -63,7 +67,7 @@ class Replay:
         if not found:
             return []
         first = found[0]
-        begin = first.offset - len(first.data)
+        begin = first.begin
         if begin < offset:  # an offset that somebody made up
             found[0] = Piece(first.stream, first.data[offset - begin :], first.offset)
         elif begin > offset:

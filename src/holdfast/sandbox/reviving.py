@@ -80,7 +80,7 @@ class Reviver:
             if exact:
                 for each in kept.executions:
                     sandbox.adopt(Execution.revived(each, body.line))
-                await body.line.resume(kept.epoch, secrets.token_hex(16))
+                await body.line.resume(kept.epoch, secrets.token_hex(16), kept.running)
         except BaseException:
             await body.end()
             self._chores.begin(body.clear())

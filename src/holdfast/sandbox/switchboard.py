@@ -22,7 +22,9 @@ from holdfast.sandbox.agent.switch import (
     READY,
     WINDOW,
 )
-from holdfast.sandbox.line import AgentLine, Process, Start
+from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.process import Process
+from holdfast.sandbox.start import Start
 
 CONNECT_SECONDS = 30.0
 Answer = Callable[["Channel"], Awaitable[None]]

@@ -94,7 +94,7 @@ class Templates:
             await sandbox.keep_session()
             frozen, _ = await self._freezer.moment(sandbox)
         request = CreateRequest(image=sandbox.request.image, network=sandbox.request.network)
-        config = keeping.config_of(request, "", frozen.epoch, [], sandbox.session)
+        config = keeping.config_of(request, "", frozen.epoch, [], sandbox.session, frozen.running)
         root = sandbox.body.build.root
         try:
             made = await asyncio.to_thread(
@@ -215,7 +215,7 @@ class Templates:
             stock.making -= 1
         try:
             if exact:
-                await body.line.resume(kept.epoch, secrets.token_hex(16))
+                await body.line.resume(kept.epoch, secrets.token_hex(16), kept.running)
             elif kept.session:
                 await _begin_session(body)
         except BaseException:

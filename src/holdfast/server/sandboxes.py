@@ -29,7 +29,7 @@ from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import LiveSandbox
-from holdfast.server.connection import Connection
+from holdfast.server.attachment import Attachment
 from holdfast.server.guard import BY_BEARER, SANDBOX_PROTOCOL, offered
 from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
@@ -48,30 +48,30 @@ class Sandboxes:
 
     async def create(self, socket: WebSocket) -> None:
         await accept(socket)
-        connection = Connection(socket, self._any_fleet())
+        client = Attachment(socket, self._any_fleet())
         try:
             frame = await first_frame(socket)
             if frame is None:
                 return
-            await connection.tell(Fact.CREATE_BEGUN)
+            await client.tell(Fact.CREATE_BEGUN)
             try:
                 if self.fleet is None:
                     raise self.why_not
                 asked = parse_create(frame, self.fleet.settings.idle_timeout)
                 sandbox, token = await self.fleet.create(
-                    asked, connection.tell, tenant_of(socket.scope)
+                    asked, client.tell, tenant_of(socket.scope)
                 )
             except HoldfastError as error:
-                await connection.tell(Fact.CREATE_FAILED, str(error), error=error)
+                await client.tell(Fact.CREATE_FAILED, str(error), error=error)
                 return
-            connection.hold(sandbox)
+            client.hold(sandbox)
             identity = SandboxIdEvent(
                 event="sandbox_id", sandbox_id=sandbox.identity, sandbox_token=token
             )
-            await connection.tell(Fact.CREATED, identity=identity)
-            await connection.serve()
+            await client.tell(Fact.CREATED, identity=identity)
+            await client.serve()
         finally:
-            connection.let_go()
+            client.let_go()
 
     async def attach(self, socket: WebSocket) -> None:
         token = sandbox_token(socket)
@@ -79,66 +79,66 @@ class Sandboxes:
             await socket.close(1008, "sandbox token needed")  # before accepting: a 403
             return
         await accept(socket)
-        connection = Connection(socket, self._any_fleet())
+        client = Attachment(socket, self._any_fleet())
         try:
-            if await self._open(connection, socket, token):
-                await connection.serve()
+            if await self._open(client, socket, token):
+                await client.serve()
         finally:
-            connection.let_go()
+            client.let_go()
 
-    async def _open(self, connection: Connection, socket: WebSocket, token: str) -> bool:
+    async def _open(self, client: Attachment, socket: WebSocket, token: str) -> bool:
         """Go back to a sandbox; whether that was possible."""
         identity, tenant = socket.path_params["id"], tenant_of(socket.scope)
         if self.fleet is None:
-            await connection.tell(Fact.NOT_FOUND, str(self.why_not))
+            await client.tell(Fact.NOT_FOUND, str(self.why_not))
             return False
         found: LiveSandbox | Kept
         try:
             found = await self.fleet.find(identity, token, tenant)
         except NotFound:
-            await connection.tell(Fact.NOT_FOUND)
+            await client.tell(Fact.NOT_FOUND)
             return False
         except Denied as error:
-            await connection.tell(Fact.DENIED, error=error)
+            await client.tell(Fact.DENIED, error=error)
             return False
         except Busy as error:
-            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
+            await client.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
         except Conflict:
-            await connection.tell(Fact.IN_USE)
+            await client.tell(Fact.IN_USE)
             return False
         except HoldfastError as error:
-            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
+            await client.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
         if isinstance(found, LiveSandbox):
-            connection.hold(found)
-            await connection.tell(Fact.ATTACHED)
-            connection.expect_reconnect(found)
+            client.hold(found)
+            await client.tell(Fact.ATTACHED)
+            client.executions.expect_reconnect(found)
             return True
-        return await self._restore(self.fleet, connection, identity, found, tenant)
+        return await self._restore(self.fleet, client, identity, found, tenant)
 
     async def _restore(
-        self, fleet: Fleet, connection: Connection, identity: str, kept: Kept, tenant: Tenant
+        self, fleet: Fleet, client: Attachment, identity: str, kept: Kept, tenant: Tenant
     ) -> bool:
         try:
             fleet.check(
                 kept, tenant
             )  # before RESTORING is said: some clients hang on an error after it
-            await connection.tell(Fact.RESTORE_BEGUN)
-            sandbox = await fleet.restore(identity, kept, connection.tell, tenant)
+            await client.tell(Fact.RESTORE_BEGUN)
+            sandbox = await fleet.restore(identity, kept, client.tell, tenant)
         except Owned:
-            await connection.tell(Fact.IN_USE)  # another server was faster
+            await client.tell(Fact.IN_USE)  # another server was faster
             return False
         except HoldfastError as error:
-            await connection.tell(Fact.RESTORE_FAILED, str(error), error=error)
+            await client.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
-        connection.hold(sandbox)
-        await connection.tell(Fact.RESTORED)
-        await connection.catch_up(sandbox)
+        client.hold(sandbox)
+        await client.tell(Fact.RESTORED)
+        await client.executions.catch_up(sandbox)
         return True
 
     def _any_fleet(self) -> Fleet:
-        # A connection without a fleet never comes so far as to use it.
+        # A client without a fleet never comes so far as to use it.
         return self.fleet  # type: ignore[return-value]
 
     # -- over HTTP, for whoever looks after the server

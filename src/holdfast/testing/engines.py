@@ -20,9 +20,11 @@ from holdfast.sandbox import limits
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Capabilities, Engine
-from holdfast.sandbox.line import Exit, Start
+from holdfast.sandbox.process import Exit
+from holdfast.sandbox.start import Start
 from holdfast.testing.freezing import SMALL, FreezingSuite, Make
 from holdfast.testing.programs import bash, begin, environment, result, run
+from holdfast.testing.waiting import until
 
 FORKS = """
 import os, signal
@@ -113,6 +115,18 @@ class EngineSuite(FreezingSuite):
         assert done.exit == Exit(signal=9)
         await asyncio.sleep(0.1)
         assert (await bash(body, f"kill -0 {done.stdout.strip()}")).exit.code != 0
+
+    async def test_one_that_nobody_waits_for_any_more_does_not_stay(self, make: Make) -> None:
+        body = await make()
+        starting = asyncio.create_task(begin(body, "bash", "-c", "sleep 1000; :"))
+        await asyncio.sleep(0)  # the order is given
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert (await bash(body, "echo still here")).stdout == "still here\n"
+        await until(lambda: not body.line.processes, "it has ended")
+        seen = await bash(body, "cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep")
+        assert seen.stdout.strip() == "0"
 
     async def test_orphans_are_reaped(self, make: Make) -> None:
         body = await make()

@@ -15,10 +15,13 @@ from holdfast.runtime.trial import mounts_below
 from holdfast.sandbox import keeping, limits, roots, upper
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Engine, Limits
-from holdfast.sandbox.line import Process
+from holdfast.sandbox.line import Running
+from holdfast.sandbox.process import WINDOW, Process
 from holdfast.sandbox.replay import Replay
 from holdfast.sandbox.roots import Root
+from holdfast.sandbox.start import Start
 from holdfast.testing.programs import bash, begin, output_after, output_lines, result, run
+from holdfast.testing.waiting import until
 
 SMALL = Limits(memory_bytes=512 << 20, processes=64, disk_bytes=32 << 20)
 COUNTER = """
@@ -70,12 +73,13 @@ class Frozen:
     identity: str  # of the program
     end: int  # of what it had said
     balance: tuple[int, int]
+    running: list[Running]
 
     async def restored(self, make: Make, generation: str = "again") -> tuple[Body, Process]:
         """A new one that goes on from here, and its program."""
         body = await make(fill=self.fill, image=self.image)
         program = body.line.adopt(self.identity, Replay(start=self.end), self.balance)
-        await body.line.resume(self.epoch, generation)
+        await body.line.resume(self.epoch, generation, self.running)
         return body, program
 
 
@@ -85,7 +89,15 @@ async def frozen(body: Body, program: Process, folder: Path, epoch: int = 1) -> 
     await body.line.quiesce(epoch)
     await body.box.freeze(image)
     fill = packed(body, folder / f"files-{epoch}.tar")
-    kept = Frozen(image, fill, epoch, program.identity, program.replay.end, program.balance)
+    kept = Frozen(
+        image=image,
+        fill=fill,
+        epoch=epoch,
+        identity=program.identity,
+        end=program.replay.end,
+        balance=program.balance,
+        running=body.line.running,
+    )
     await body.end()
     return kept
 
@@ -236,3 +248,27 @@ class FreezingSuite:
         await again.write(b"go\n")
         done = await result(again)
         assert (done.exit.code, done.stdout) == (0, "EAFNOSUPPORT\n")
+
+    async def test_what_nobody_goes_on_with_ends(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        """One that speaks, one that waits for a reader, one that waits for input."""
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes comes back
+        body = await make()
+        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        await output_after(counter, 0)
+        speaker = await begin(body, "bash", "-c", "while echo word; do sleep 0.02; done")
+        await output_lines(speaker, 1)
+        unread = await begin(body, "cat", "/dev/zero")
+        unread.follower = True
+        await until(lambda: unread.balance[0] >= WINDOW, "it waits for whoever reads it")
+        await body.line.start(Start(call={"call": "write", "path": "/root/new"}))
+        kept = await frozen(body, counter, tmp_path)
+        assert len(kept.running) == 4
+        copy, again = await kept.restored(make)
+        await until(lambda: list(copy.line.processes) == [again.identity], "the others have ended")
+        await output_after(again, kept.end)
+        seen = await bash(copy, "ls /root/new; cat /proc/[0-9]*/comm 2>/dev/null | grep -cx cat")
+        assert seen.stdout.strip() == "1"  # that of the question itself
+        assert not copy.line.gone.done()

@@ -52,7 +52,9 @@ def write_image(path: Path) -> None:
 def unpack_root(folder: Path) -> None:
     """The same root file system as plain files."""
     with tarfile.open(fileobj=io.BytesIO(_layer())) as archive:
-        archive.extractall(folder, filter="fully_trusted")
+        if hasattr(tarfile, "fully_trusted_filter"):  # since Python 3.11.4
+            archive.extraction_filter = tarfile.fully_trusted_filter
+        archive.extractall(folder)
 
 
 def _layer() -> bytes:

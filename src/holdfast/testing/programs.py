@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.languages import ceilings
-from holdfast.sandbox.line import Exit, Process, Start
+from holdfast.sandbox.process import Exit, Process
 from holdfast.sandbox.roots import Root
+from holdfast.sandbox.start import Start
 from holdfast.testing.waiting import until
 
 

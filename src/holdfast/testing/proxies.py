@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 
@@ -14,8 +15,9 @@ _CHUNK = 64 * 1024
 class LossyProxy:
     """Hands bytes on in both directions. The reply to each of the next `lose` requests that begin
     with `marked` is lost: the server has done what was asked, and the client does not know. The
-    next `fail` requests get `failure` for an answer, and never reach the server. `at_once` is how
-    many requests have waited for the first word of an answer at the same time, at most."""
+    next `fail` requests get `failure` for an answer, and never reach the server. What is asked
+    waits `wait` seconds before it is handed on. `at_once` is how many requests have waited for the
+    first word of an answer at the same time, at most."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -27,6 +29,7 @@ class LossyProxy:
         self.fail = 0
         self.failed = 0
         self.failure = "500 Internal Server Error"
+        self.wait = 0.0
         self.at_once = 0
         self._asking: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -75,6 +78,7 @@ class LossyProxy:
                     if self.lose and self.marked and data.startswith(self.marked):
                         self.lose -= 1
                         doomed.set()
+                time.sleep(self.wait)
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
             back.join()
