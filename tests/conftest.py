@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ from holdfast.testing.servers import SeaweedServer, Server
 # them has compiled, the next one should find, though an environment may say otherwise.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What a shell runs in the background ignores Ctrl-C, and so would all that is started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples are slow now and then where two cores are shared; pytest-timeout catches real hangs.
 settings.register_profile("holdfast", deadline=None, print_blob=True)

@@ -205,7 +205,8 @@ def test_a_poisoned_checkpoint_is_not_restored_for_ever(node: Node) -> None:
     eventually(lambda: node.status("bad") == "STOPPED", "it crashed")
     node.remove("bad", signal=None)
     checkpoint = node.checkpoints("bad")[0].name[1:]
-    assert [crash()["restored_from"] for _ in range(2)] == [checkpoint] * 2
+    crashed = [crash() for _ in range(2)]
+    assert [each["restored_from"] for each in crashed] == [checkpoint] * 2, crashed
     cold = crash()
     assert cold["restored_from"] is None
     assert "failed 2 times" in str(cold["cold"])

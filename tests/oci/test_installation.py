@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.strangers import folder_of_nobody, run_as_nobody
 
 from holdfast.cli.main import main
 from holdfast.model.errors import BadInput, NotFound, Unsupported
@@ -233,23 +234,9 @@ def test_on_this_machine_it_is_compiled(capsys: pytest.CaptureFixture[str]) -> N
     assert f"/{SCRIPT}" in [each["path"] for each in changes]
 
 
-AS_NOBODY = """
-import os, sys
-from holdfast.cli import container, failure, main
-from holdfast.oci import installation, overview
-from holdfast.runtime import engines
-os.setresuid(65534, 65534, 65534)  # after the imports: the interpreter may be root's own
-sys.exit(main.main(sys.argv[1:]))
-"""
-
-
 def test_not_for_everybody(root: Path) -> None:
-    for command in (["list"], ["checkpoint", "tc"], ["install", "--root", str(root)]):
-        done = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "container", *command],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 8, done.stderr
-        assert "root" in done.stderr
+    with folder_of_nobody("install") as folder:
+        for command in (["list"], ["checkpoint", "tc"], ["install", "--root", str(root)]):
+            done = run_as_nobody(folder, "-m", "holdfast", "container", *command)
+            assert done.returncode == 8, done.stderr
+            assert "root" in done.stderr

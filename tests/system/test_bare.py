@@ -52,9 +52,11 @@ def test_the_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:
 
 @pytest.mark.timeout(7200)
 def test_make_test_passes_there(folder: Path, repository: Path) -> None:
-    """All of it; only checkpoints of other Python versions cannot be opened on a Debian 12."""
+    """All of it; only checkpoints of other Python versions cannot be opened on a Debian 12, and no
+    registry need have torch."""
     said = try_bare(repository, folder, "make test")
     assert re.search(r"^=+ \d+ passed", said, re.MULTILINE), said[-4000:]
     skipped = re.findall(r"^SKIPPED .*", said, re.MULTILINE)
     assert skipped
-    assert all(re.search(r"Python 3\.1[23] is not here", each) for each in skipped), skipped
+    known = re.compile(r"Python 3\.1[23] is not here|torch is tried when there")
+    assert all(map(known.search, skipped)), skipped
