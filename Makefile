@@ -39,7 +39,7 @@ run: setup web ## set up and start the server: make run ARGS="--port 9000"
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 test: setup-test check ## set up, then lint, types, layers and all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak and not alone" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --max-worker-restart 1 --dist loadfile -m "not soak and not alone" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "alone and not soak" $(or $(PYTEST_ARGS),$(ALONE))
 
 check: lint types layers ## what can be said without running anything

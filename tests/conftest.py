@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import secrets
 import signal
@@ -27,6 +28,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Examples are slow now and then where two cores are shared; pytest-timeout catches real hangs.
 settings.register_profile("holdfast", deadline=None, print_blob=True)
 settings.load_profile("holdfast")
+
+
+_TO_END = 180.0  # seconds that a test whose time is up has for the ends of its fixtures
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # nothing is captured yet
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that hangs for good ends its worker, and says where it stood: pytest-timeout raises an
+    error once, and a fixture that waits after that in its own end would wait for ever."""
+    _end_later(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    if isinstance(node, pytest.Item):
+        _end_later(node)  # pytest itself cancels it at an error, lest it disturbs a debugger
+
+
+def _end_later(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("timeout")
+    limit = marker.args[0] if marker else item.config.getvalue("timeout")
+    limit = float(limit or item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit + _TO_END, exit=True, file=item.config.stash[_stderr])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
