@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,24 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def log(tmp_path: Path) -> list[int]:
     return [int(line) for line in (tmp_path / "log").read_text().split()]
+
+
+def soon(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def talks(program: subprocess.Popen[bytes]) -> bool:
+    """Whether it has come to the door of a session: whether a socket of it is connected."""
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    connected = {f"socket:[{found[6]}]" for found in sockets if found[5] == "03"}
+    try:
+        files = {os.readlink(fd) for fd in Path(f"/proc/{program.pid}/fd").iterdir()}
+    except FileNotFoundError:
+        return False  # it has just closed one
+    return bool(files & connected)
 
 
 def test_all_cells_run_once(program: Run, script: Path, tmp_path: Path) -> None:
@@ -152,11 +172,9 @@ def test_a_checkpoint_while_it_runs(program: Run, script: Path, tmp_path: Path) 
     wait = "import time\nwhile not os.path.exists('gate'): time.sleep(0.01)"
     script.write_text(SCRIPT.replace("note(2)", f"note(2)\n{wait}"))
     running = subprocess.Popen([HOLDFAST, "run", "work", "script.py"], cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "log").exists() or log(tmp_path) != [1, 2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    soon(lambda: (tmp_path / "log").exists() and log(tmp_path) == [1, 2])
     asking = subprocess.Popen([HOLDFAST, "checkpoint", "session/work", "--reason", "asked for"])
+    soon(lambda: talks(asking))
     with pytest.raises(subprocess.TimeoutExpired):
         asking.wait(1)  # the cell is not cut in the middle
     (tmp_path / "gate").touch()
