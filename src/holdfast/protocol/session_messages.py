@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import msgspec
 
@@ -315,14 +316,8 @@ TemplateRequest = WarmMessage | ForkMessage | ShutdownMessage
 TemplateReply = WarmedMessage | ForkedMessage | ExitedMessage
 
 _encoder = msgspec.msgpack.Encoder()
-_host: msgspec.msgpack.Decoder[HostMessage] = msgspec.msgpack.Decoder(HostMessage)
-_worker: msgspec.msgpack.Decoder[WorkerMessage] = msgspec.msgpack.Decoder(WorkerMessage)
-
-_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
-_template_request: msgspec.msgpack.Decoder[TemplateRequest] = msgspec.msgpack.Decoder(
-    TemplateRequest
-)
-_template_reply: msgspec.msgpack.Decoder[TemplateReply] = msgspec.msgpack.Decoder(TemplateReply)
+# Made when first used: each looks through all of its messages, and no process reads all kinds.
+_decoder = cache(msgspec.msgpack.Decoder)
 
 
 def frame(message: Message) -> bytes:
@@ -332,39 +327,36 @@ def frame(message: Message) -> bytes:
 
 def decode_host(payload: bytes) -> HostMessage:
     """What a worker reads. Raises Corrupt."""
-    try:
-        return _host.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a message for a worker: {error}") from None
+    found: HostMessage = _decode(payload, HostMessage, "for a worker")
+    return found
 
 
 def decode_worker(payload: bytes) -> WorkerMessage:
     """What a host reads. Raises Corrupt: a worker runs code that nobody vouches for."""
-    try:
-        return _worker.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a message of a worker: {error}") from None
+    found: WorkerMessage = _decode(payload, WorkerMessage, "of a worker")
+    return found
 
 
 def decode_client(payload: bytes) -> ClientMessage:
     """What a host reads of a client. Raises Corrupt."""
-    try:
-        return _client.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a message of a client: {error}") from None
+    found: ClientMessage = _decode(payload, ClientMessage, "of a client")
+    return found
 
 
 def decode_template_request(payload: bytes) -> TemplateRequest:
     """What a template reads. Raises Corrupt."""
-    try:
-        return _template_request.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a message for a template: {error}") from None
+    found: TemplateRequest = _decode(payload, TemplateRequest, "for a template")
+    return found
 
 
 def decode_template_reply(payload: bytes) -> TemplateReply:
     """What a host reads of a template. Raises Corrupt."""
+    found: TemplateReply = _decode(payload, TemplateReply, "of a template")
+    return found
+
+
+def _decode(payload: bytes, kind: object, what: str) -> Any:
     try:
-        return _template_reply.decode(payload)
+        return _decoder(kind).decode(payload)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"not a message of a template: {error}") from None
+        raise Corrupt(f"not a message {what}: {error}") from None

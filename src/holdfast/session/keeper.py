@@ -14,13 +14,12 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
-from holdfast.protocol.session_messages import ImportMessage
 from holdfast.session.arriving import Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver
 from holdfast.session.history import History
-from holdfast.session.process import WorkerProcess
+from holdfast.session.launching import Launching
 from holdfast.session.result import Result
 from holdfast.session.saving import Saving
 from holdfast.session.settings import Settings
@@ -215,10 +214,16 @@ class Keeper:
     async def begin_at_head(self, trust: bool) -> None:
         """Start with the namespace of the subject's head, and go on from there."""
         given = self._settings.given(None)
-        await asyncio.to_thread(self._history.head)  # raises NotFound before anything is owned
-        await self.own()
-        head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
-        await self._apply(self._history.store, head, given, trust)
+        launching = Launching(self._driver)
+        launching.begin()
+        try:
+            await asyncio.to_thread(self._history.head)  # raises NotFound before anything is owned
+            await self.own()
+            head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
+        except BaseException:
+            await launching.give_up()
+            raise
+        await self._apply(self._history.store, head, given, trust, launching=launching)
         self._history.line.at = head
 
     async def restore(
@@ -275,30 +280,31 @@ class Keeper:
         secrets: Mapping[str, str],
         trust: bool,
         timeout: float | None = WORK_TIMEOUT,
+        launching: Launching | None = None,
     ) -> Report:
         """Into the worker, or into a new one where it died."""
         driver = self._driver
-        loop = asyncio.get_running_loop()
-        needed: asyncio.Future[tuple[str, ...]] = loop.create_future()
-        # A new worker takes as long to start, and to import what it needs, as the checkpoint takes
-        # to be read.
-        launched = None if driver.alive else asyncio.create_task(self._launch(needed))
-
-        def tell(modules: tuple[str, ...]) -> None:
-            loop.call_soon_threadsafe(_settle, needed, modules)
-
+        launching = launching or Launching(driver)
+        if not (driver.alive or launching.begun):
+            launching.begin()
         try:
-            stored = await asyncio.to_thread(self._history.read, store, target, trust, tell)
+            if launching.begun:
+                await self.own()
+            stored = await asyncio.to_thread(
+                self._history.read, store, target, trust, launching.tell
+            )
         except BaseException:
-            if launched is not None:
-                await self._give_up(launched)
+            if launching.begun:
+                await launching.give_up()
+                await self.disown()
             raise
         restored = None
-        if launched is None:
+        if not launching.begun:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
-            await driver.start(await (launched or self._launch(needed)))
+            await self.own()
+            await driver.start(await launching.taken())
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:
             from holdfast.session.errors import WorkerDied
@@ -313,29 +319,6 @@ class Keeper:
         self.autosave.saved()
         self.report = report_of(restored.items)
         return self.report
-
-    async def _launch(self, needed: asyncio.Future[tuple[str, ...]]) -> WorkerProcess:
-        """A worker for the subject, which is ours then; it imports what is needed."""
-        self._driver.check_open()
-        await self.own()
-        worker = await self._driver.launch()
-        try:
-            worker.send(ImportMessage(modules=await needed))
-        except BaseException:  # nobody takes it
-            worker.kill()
-            await worker.ended()
-            raise
-        return worker
-
-    async def _give_up(self, launched: asyncio.Task[WorkerProcess]) -> None:
-        """There is nothing to put into the worker after all."""
-        launched.cancel()
-        await asyncio.wait({launched})
-        if not launched.cancelled() and launched.exception() is None:
-            worker = launched.result()
-            worker.kill()
-            await worker.ended()
-        await self.disown()
 
     def _watch(self, stored: Stored) -> None:
         """Damage that is found while the session runs on it is raised by the next call, once."""
@@ -355,8 +338,3 @@ class Keeper:
 
         for future in stored.memory.verify():
             future.add_done_callback(tell)
-
-
-def _settle(future: asyncio.Future[tuple[str, ...]], modules: tuple[str, ...]) -> None:
-    if not future.done():  # else nobody waits any more
-        future.set_result(modules)

@@ -25,11 +25,14 @@ from holdfast.session.spawner import spawn
 
 START_TIMEOUT = 60.0
 
+# What is made by these imports stays, so the collector of garbage would only look at it in vain.
 _BOOT = (
-    "import sys\n"
+    "import gc, sys\n"
+    "gc.disable()\n"
     "root = sys.argv.pop()\n"
     "if root not in sys.path: sys.path.append(root)\n"
     "from holdfast.session.worker.{module} import main\n"
+    "gc.enable()\n"
     "main(sys.argv[1:])"
 )
 
@@ -130,17 +133,22 @@ async def ready(worker: WorkerProcess, hint: str) -> WorkerProcess:
     try:
         message = await asyncio.wait_for(worker.receive(), START_TIMEOUT)
     except TimeoutError:
-        worker.kill()
+        await end(worker)
         raise HoldfastError(f"the worker did not start within {START_TIMEOUT:g} s") from None
     except BaseException:
-        worker.kill()
+        await end(worker)
         raise
     if not isinstance(message, ReadyMessage):
-        worker.kill()
-        await worker.ended()
+        await end(worker)
         last = last_line(said.take())
         raise HoldfastError(f"the worker did not start: {last or worker.how_it_ended}", hint=hint)
     return worker
+
+
+async def end(worker: WorkerProcess) -> None:
+    """Of one that nobody will use: nothing of it is left."""
+    worker.kill()
+    await worker.ended()
 
 
 def last_line(said: Sequence[tuple[Stream, str]]) -> str:

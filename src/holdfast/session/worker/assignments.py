@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+
+import msgspec
 
 Path = tuple[str, ...]  # `a.b.c` as its names
 # Functions that leave something in the process which nobody can read again, by their last name.
@@ -24,17 +25,20 @@ _FILLING = {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "_
 _INSIDE = {*_FILLING, "append", "extend", "insert", "add", "remove", "discard", "register"}
 
 
-@dataclass(slots=True)
-class Assignments:
+class Assignments(msgspec.Struct):
     """What the cells of a session assign, together."""
 
-    names: set[str] = field(default_factory=set)
-    owners: set[Path] = field(default_factory=set)  # `a.b` of each `a.b.c = ...`
-    modules: set[str] = field(default_factory=set)  # imported anywhere, also inside functions
-    leaving: set[Path] = field(default_factory=set)  # calls of what leaves something
-    inside: set[Path] = field(default_factory=set)  # `a.b` of each `a.b[...] = ...`, `a.b.add()`
-    registering: set[Path] = field(default_factory=set)  # `a.b` of each `a.b.register(...)`
-    handed: set[Path] = field(default_factory=set)  # what functions are called with
+    names: set[str] = msgspec.field(default_factory=set)
+    owners: set[Path] = msgspec.field(default_factory=set)  # `a.b` of each `a.b.c = ...`
+    modules: set[str] = msgspec.field(
+        default_factory=set
+    )  # imported anywhere, also inside functions
+    leaving: set[Path] = msgspec.field(default_factory=set)  # calls of what leaves something
+    inside: set[Path] = msgspec.field(
+        default_factory=set
+    )  # `a.b` of each `a.b[...] = ...`, `a.b.add()`
+    registering: set[Path] = msgspec.field(default_factory=set)  # `a.b` of each `a.b.register(...)`
+    handed: set[Path] = msgspec.field(default_factory=set)  # what functions are called with
     computed: bool = False  # whether a name was computed, so that any may have changed
 
     def read(self, tree: ast.AST) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import platform
@@ -239,11 +240,17 @@ def _import(modules: tuple[str, ...]) -> None:
     """Load what a restore, which is on its way, will need."""
     from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
 
-    for module in modules:
-        try:
+    # What a library makes while it is imported stays: a collector finds nothing there, slowly.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for module in modules:
             importlib.import_module(module)
-        except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
-            return
+    except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
+        return
+    finally:
+        if collects:
+            gc.enable()
 
 
 def end_with(parent: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from holdfast.protocol.values import NotPlain, decode_plain, encode_plain
@@ -54,6 +53,8 @@ def json_form(value: object, limit: int | None) -> bytes | None:
     """JSON, where it says the same: it has no limit on depth."""
     if not isinstance(value, (Mapping, list, str, int, float)):
         return None
+    import json  # hardly ever needed, and no small part of a worker's start
+
     try:
         data = json.dumps([value]).encode()
         same = json.loads(data) == [value]
@@ -70,6 +71,8 @@ def read(record: Record) -> tuple[object, ...]:
             assert isinstance(values, tuple)
             return values
         case "json":
+            import json
+
             return tuple(json.loads(bytes(record.data)))
         case _:
             data = bytes(record.data)
