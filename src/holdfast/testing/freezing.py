@@ -35,6 +35,21 @@ while True:
     time.sleep(0.02)
 """
 
+# Rewrites a file as fast as it can, each time in a process of its own.
+RESTLESS = """
+import os
+n = 0
+while True:
+    n += 1
+    if os.fork() == 0:
+        with open("/root/count", "w") as file:
+            file.write(str(n))
+        os._exit(0)
+    os.wait()
+    if n == 20:
+        print("ready", flush=True)
+"""
+
 # Listens on the loopback, and is connected to itself.
 LISTENER = """
 import socket
@@ -103,7 +118,7 @@ async def frozen(body: Body, program: Process, folder: Path, epoch: int = 1) -> 
 
 
 def packed(body: Body, into: Path) -> Fill:
-    """Keep the files of a sandbox; what gives them to another."""
+    """Keep the files of a sandbox in which nothing runs; what gives them to another."""
     into.write_bytes(b"".join(upper.pack(body.build.volume.upper)))
     return partial(keeping.unpack_files, into)
 
@@ -151,6 +166,26 @@ class FreezingSuite:
         assert [int(line) for line in lines] == list(
             range(int(lines[0]), int(lines[0]) + len(lines))
         )
+
+    async def test_nothing_in_a_frozen_sandbox_moves(
+        self, engine: Engine, make: Make, tmp_path: Path
+    ) -> None:
+        """Also what was begun at that very moment: its files are kept as of one moment."""
+        if not engine.capabilities.exact_checkpoint:
+            return  # nothing of its processes is stopped
+        body = await make()
+        restless = await begin(body, "python", "-u", "-c", RESTLESS)
+        await output_lines(restless, 1)
+        for epoch in (1, 2, 3):
+            await body.line.quiesce(epoch)
+            await body.box.freeze(tmp_path / f"image-{epoch}")
+            seen = {b"".join(upper.pack(body.build.volume.upper)) for _ in range(50)}
+            await body.box.thaw()
+            await body.line.resume(epoch)
+            assert len(seen) == 1
+        count = body.build.volume.upper / "root/count"
+        at = count.stat().st_mtime_ns
+        await until(lambda: count.stat().st_mtime_ns > at, "it goes on")
 
     async def test_a_failed_freeze_leaves_it_running(
         self, engine: Engine, make: Make, tmp_path: Path
@@ -200,7 +235,8 @@ class FreezingSuite:
             shared = await bash(copy, "ls /root")
             assert shared.stdout.split() == ["count", "mine"]
         # Another has the files of one that came back, and did not.
-        new = await make(fill=packed(copy, tmp_path / "again.tar"))
+        last = await frozen(copy, again, tmp_path, epoch=4)
+        new = await make(fill=last.fill)
         assert (await bash(new, "cat /root/mine /run/holdfast/generation")).stdout == "mine\n"
 
     async def test_a_restored_sandbox_can_be_frozen_again(
