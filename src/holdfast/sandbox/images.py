@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.model import mtime
 from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, from_os_error
 
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -125,7 +126,8 @@ def _unpack(archive: tarfile.TarFile, info: tarfile.TarInfo, target: Path, into:
         os.chown(target, info.uid, info.gid, follow_symlinks=False)
     if not info.issym():
         target.chmod(info.mode & 0o7777)
-        os.utime(target, (info.mtime, info.mtime))
+        time = mtime.of_member(info)
+        os.utime(target, ns=(time, time))
 
 
 def _inside(into: Path, name: str) -> Path:

@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -50,14 +51,14 @@ def layer_of(upper: Path) -> bytes:
 
 
 def contents(layer: bytes) -> list[tuple[Entry, bytes]]:
-    """Entries without times finer than a tar tells, and files without their holes."""
+    """Entries, and files without their holes."""
     found = []
     stream = io.BytesIO(layer)
     for entry in read_entries(stream):
         data = bytearray(entry.z)
         for offset, length in entry.e:
             data[offset : offset + length] = stream.read(length)
-        plain = msgspec.structs.replace(entry, n=entry.n // 10_000, e=())
+        plain = msgspec.structs.replace(entry, e=())
         found.append((plain, bytes(data)))
     return found
 
@@ -77,6 +78,42 @@ def test_there_and_back(tmp_path: Path) -> None:
     _, losses, back = converted(layer)
     assert losses == Losses(("/etc/doomed",), ())
     assert contents(back) == contents(layer)
+
+
+@pytest.mark.parametrize(
+    "time", [0, -1, -1_500_000_000, 1_700_000_000_999_999_999, 1_763_294_400_123_450_511, 2**62 + 1]
+)
+def test_times_are_exact(tmp_path: Path, time: int) -> None:
+    (tmp_path / "file").write_text("old")
+    os.utime(tmp_path / "file", ns=(time, time))
+    layer = layer_of(tmp_path)
+    _, _, back = converted(layer)
+    assert contents(back) == contents(layer)
+    assert contents(back)[1][0].n == time
+
+
+def test_others_read_the_same_times(tmp_path: Path) -> None:
+    time = 1_763_294_400_123_450_511
+    upper, theirs = tmp_path / "upper", tmp_path / "theirs"
+    upper.mkdir()
+    theirs.mkdir()
+    (upper / "file").write_text("old")
+    os.utime(upper / "file", ns=(time, time))
+    tar, _, _ = converted(layer_of(upper))
+    subprocess.run(["tar", "-x", "-C", theirs, "file"], input=tar, check=True)
+    assert (theirs / "file").stat().st_mtime_ns == time
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e5", " ", "1.2.3", "9" * 30, "9" * 6000])
+def test_a_time_that_is_none(text: str) -> None:
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as made:
+        info = tarfile.TarInfo("file")
+        info.pax_headers = {"mtime": text}
+        made.addfile(info)
+    tar.seek(0)
+    with tarfile.open(fileobj=tar) as opened, pytest.raises(Corrupt, match="time"):
+        write_layer(opened, [], io.BytesIO())
 
 
 def test_what_podman_has_no_word_for(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from holdfast.model import mtime
 from holdfast.model.errors import Corrupt, Unsupported
 from holdfast.oci.layer.entry import MAGIC, Entry, Order, Type, encode, read_entries
 
@@ -103,11 +104,13 @@ def _info(entry: Entry, path: str) -> tarfile.TarInfo:
     info = tarfile.TarInfo(path)
     info.type = _KINDS[entry.t]
     info.mode, info.uid, info.gid = entry.m, entry.u, entry.g
-    info.mtime = entry.n / 1e9 if entry.n % 10**9 else entry.n // 10**9
     info.size = entry.z if entry.t == "f" else 0
     info.linkname = os.fsdecode(entry.l)
     info.devmajor, info.devminor = entry.d
     info.pax_headers = {_XATTR + os.fsdecode(k): os.fsdecode(v) for k, v in entry.x.items()}
+    info.mtime, finer = divmod(entry.n, 10**9)
+    if finer:
+        info.pax_headers[mtime.HEADER] = mtime.to_text(entry.n)
     return info
 
 
@@ -165,7 +168,7 @@ def _entry(member: tarfile.TarInfo, path: bytes) -> Entry:
         m=stat.S_IMODE(member.mode),
         u=member.uid,
         g=member.gid,
-        n=round(float(member.mtime) * 1e9),
+        n=mtime.of_member(member),
         x={
             os.fsencode(key.removeprefix(_XATTR)): os.fsencode(value)
             for key, value in member.pax_headers.items()
