@@ -213,6 +213,21 @@ def test_a_poisoned_checkpoint_is_not_restored_for_ever(node: Node) -> None:
     assert len(node.checkpoints("bad")) == 1  # kept, for whoever wants to look
 
 
+def test_what_is_restored_does_nothing_before_it_is_started(node: Node, tmp_path: Path) -> None:
+    """One that would end with its first instruction is restored, started, and then ends."""
+    mounts = (f"type=bind,src={tmp_path},dst=/tmp,options=rbind:rw",)
+    script = ": > /tmp/ready; while [ ! -e /tmp/go ]; do :; done; exit 9"
+    node.run("hasty", "sh", "-c", script, mounts=mounts)
+    eventually(lambda: (tmp_path / "ready").exists(), "it waits")
+    node.checkpoint("hasty")
+    (tmp_path / "go").touch()
+    node.remove("hasty", signal=None)
+    node.run("hasty", "sh", "-c", script, mounts=mounts)
+    about = record(node, "hasty")
+    assert about["restored_from"] == node.checkpoints("hasty")[0].name[1:], about
+    node.remove("hasty", signal=None)
+
+
 def test_a_policy_may_want_a_cold_start_after_a_crash(node: Node) -> None:
     node.set_policy('on_crash = "cold"')
     script = COUNT.replace("sleep", "[ -e /go ] && exit 9; sleep")

@@ -184,7 +184,7 @@ def working_in(folders: Sequence[str]) -> Process | None:
 def kill_tree(pid: int) -> None:
     """Kill a process and all below it. They are stopped first, so that none escapes by forking."""
     held: set[int] = set()
-    while found := {pid, *_below(pid)} - held:
+    while found := {pid, *below(pid)} - held:
         held |= found
         for each in found:
             _signal(each, signal.SIGSTOP)
@@ -192,7 +192,8 @@ def kill_tree(pid: int) -> None:
         _signal(each, signal.SIGKILL)
 
 
-def _below(pid: int) -> Iterator[int]:
+def below(pid: int) -> Iterator[int]:
+    """The children of a process, theirs, and so on."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.oci import ledger, vault
+from holdfast.oci import ledger, standstill, vault
 from holdfast.oci.command import RuncCommand
 from holdfast.oci.config_handler import Config
 from holdfast.oci.container import Container
@@ -123,7 +124,6 @@ class Reviver:
             folder = it.vault.fetch(saved, scratch)
             environment = json.loads((folder / vault.ENVIRONMENT).read_bytes())
             check_likeness(environment, config)
-            self._state.tell_criu(environment.get("criu_options", ()))
             # Refusing what was never tried is no failure of the checkpoint; trying it may be.
             ledger.count(it.ledger, saved.id, +1)
             clean = is_empty(overlay.upper)
@@ -141,18 +141,30 @@ class Reviver:
             work.mkdir(mode=0o700)
             worth = lazily and is_worth_it(memory, it.policy, it.record.mode)
             served = servable(memory, whole) if worth else None
-            if served is not None:
-                self._restore_lazily(served, work, command, options)
-            else:
-                self._restore(memory, work, command, options)
+            with self._stopping(environment.get("criu_options", ())):
+                if served is not None:
+                    self._restore_lazily(served, work, command, options)
+                else:
+                    self._restore(memory, work, command, options)
             self._runc.need("pause", it.id)
+            pid = it.pid()
+            standstill.let_go(pid, memory)
             if has_own_network(config):
-                bring_up(it.pid())
+                bring_up(pid)
             self._state.unstarted = True
         if not clean:
             drop_aside(aside)
         clear(scratch)
         clear(whole)
+
+    @contextmanager
+    def _stopping(self, lines: Sequence[str]) -> Iterator[None]:
+        """Have CRIU stop what it restores meanwhile; what it dumps afterwards goes on."""
+        self._state.tell_criu([*lines, standstill.STOPPED])
+        try:
+            yield
+        finally:
+            self._state.tell_criu(lines)
 
     def _restore_lazily(
         self, memory: Path, work: Path, command: RuncCommand, options: Sequence[str]

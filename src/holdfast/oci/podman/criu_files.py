@@ -7,9 +7,9 @@ others: 0755), an archive cannot bring them along, and CRIU compares them before
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from holdfast.model.errors import Corrupt
+from holdfast.oci.memory.fields import body, fields
 from holdfast.oci.memory.varint import read_varint, varint
 
 FILES = "files.img"
@@ -17,7 +17,6 @@ _MAGIC = 8
 _LENGTH = struct.Struct("<I")
 _REGULAR = 3  # of a file: its description, if it is a plain file or a directory
 _NAME, _MODE = 6, 10  # of that description
-_SIZES = {1: 8, 5: 4}  # bytes of a field, by its wire type
 
 
 def loosen_root(data: bytes) -> bytes:
@@ -29,7 +28,7 @@ def loosen_root(data: bytes) -> bytes:
         end = start + int.from_bytes(data[at:start], "little")
         if end > len(data):
             raise Corrupt("files.img ends too early")
-        message = b"".join(_file(number, field) for number, field in _fields(data[start:end]))
+        message = b"".join(_file(number, field) for number, field in fields(data[start:end]))
         out += _LENGTH.pack(len(message)) + message
         at = end
     return bytes(out)
@@ -38,38 +37,10 @@ def loosen_root(data: bytes) -> bytes:
 def _file(number: int, field: bytes) -> bytes:
     if number != _REGULAR:
         return field
-    key, body = read_varint(field, 0)[1], _body(field)
-    found = list(_fields(body))
-    names = [_body(each) for number, each in found if number == _NAME]
+    key = read_varint(field, 0)[1]
+    found = list(fields(body(field)))
+    names = [body(each) for number, each in found if number == _NAME]
     if names != [b"/"]:
         return field
     kept = b"".join(each for number, each in found if number != _MODE)
     return field[:key] + varint(len(kept)) + kept
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message: their numbers, and their bytes with key and length."""
-    at = 0
-    while at < len(message):
-        start = at
-        key, at = read_varint(message, at)
-        match key & 7:
-            case 0:
-                _, at = read_varint(message, at)
-            case 2:
-                length, at = read_varint(message, at)
-                at += length
-            case wire if wire in _SIZES:
-                at += _SIZES[wire]
-            case wire:
-                raise Corrupt(f"files.img has a field of the unknown kind {wire}")
-        if at > len(message):
-            raise Corrupt("files.img has a field that ends too late")
-        yield key >> 3, message[start:at]
-
-
-def _body(field: bytes) -> bytes:
-    """What is in a field with a length."""
-    _, at = read_varint(field, 0)
-    _, at = read_varint(field, at)
-    return field[at:]

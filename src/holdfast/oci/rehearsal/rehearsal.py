@@ -26,12 +26,13 @@ from holdfast.oci.overlay import Overlay
 from holdfast.oci.policy import Policy
 from holdfast.oci.rehearsal import script
 from holdfast.oci.rehearsal.stage import EmptyNetwork, lay_over, stand_in
+from holdfast.oci.standstill import STOPPED, numbers
 from holdfast.oci.state import Process
 from holdfast.runtime.trial import clear, detach
 
 _PREFIX = "rehearsal-"
 _NAME = "rehearsal"
-_CRIU = ("tcp-close", "leave-stopped")  # nobody answers there, and nobody goes on
+_CRIU = ("tcp-close", STOPPED)  # nobody answers there, and nobody goes on
 _KEPT = "--tcp-established"
 _STOP_SECONDS = 5.0
 
@@ -137,21 +138,14 @@ def _standing_still(runc: Runc) -> dict[int, int]:
     """The processes by the numbers that they have inside. Raises Unsupported when they run."""
     end = time.monotonic() + _STOP_SECONDS
     state = runc.state(_NAME) or {}
-    depth = len(_numbers(int(str(state.get("pid"))))) - 1
+    depth = len(numbers(int(str(state.get("pid"))))) - 1
     while True:
         found = runc.processes(_NAME)
         if all(_is_stopped(each) for each in found):
-            return {_numbers(each)[depth]: each for each in found}
+            return {numbers(each)[depth]: each for each in found}
         if time.monotonic() > end:
             raise Unsupported("this CRIU does not let it stand still")
         time.sleep(0.01)
-
-
-def _numbers(pid: int) -> list[int]:
-    """A process's numbers, from the host's to that of its innermost namespace."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    told = next(line for line in lines if line.startswith("NSpid:"))
-    return [int(each) for each in told.split()[1:]]
 
 
 def _is_stopped(pid: int) -> bool:
