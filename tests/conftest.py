@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
+import functools
+import inspect
 import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,7 @@ settings.load_profile("holdfast")
 
 _TO_END = 180.0  # seconds that a test whose time is up has for the ends of its fixtures
 _stderr = pytest.StashKey[int]()
+AsyncTest = Callable[..., Awaitable[None]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,10 +60,33 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
 
 
 def _end_later(item: pytest.Item) -> None:
+    fd = item.config.stash[_stderr]
+    faulthandler.dump_traceback_later(_limit(item) + _TO_END, exit=True, file=fd)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """An asynchronous test that hangs is ended by its own loop, too: pytest-timeout raises once, in
+    whatever runs just then, and a loop keeps errors of callbacks and of other tasks to itself."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = _ending(item.obj, _limit(item))
+    return (yield)
+
+
+def _ending(test: AsyncTest, seconds: float) -> AsyncTest:
+    @functools.wraps(test)
+    async def ending(**arguments: object) -> None:
+        async with asyncio.timeout(seconds):
+            await test(**arguments)
+
+    return ending
+
+
+def _limit(item: pytest.Item) -> float:
+    """How long a test may take, in seconds."""
     marker = item.get_closest_marker("timeout")
     limit = marker.args[0] if marker else item.config.getvalue("timeout")
-    limit = float(limit or item.config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit + _TO_END, exit=True, file=item.config.stash[_stderr])
+    return float(limit or item.config.getini("timeout"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

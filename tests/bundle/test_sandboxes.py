@@ -33,9 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def servers(home: Path) -> Iterator[dict[str, Server]]:
     """One for each engine, on the same store."""
-    starter = Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home))
-    yield {each: starter("--engine", each) for each in ENGINES}
-    starter.end()
+    with Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home)) as starter:
+        yield {each: starter("--engine", each) for each in ENGINES}
 
 
 @pytest.fixture(params=ENGINES)

@@ -14,6 +14,5 @@ __all__ = ["start"]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server with the process engine for all tests of a module."""
     folder = str(tmp_path_factory.mktemp("home"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
-    yield starter("--engine", "process")
-    starter.end()
+    with Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder) as starter:
+        yield starter("--engine", "process")

@@ -67,9 +67,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = str(tmp_path_factory.mktemp("home"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder, ENGINE=request.param)
-    yield starter("--engine", request.param)
-    starter.end()
+    with Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder, ENGINE=request.param) as starter:
+        yield starter("--engine", request.param)
 
 
 def test_every_flow(built: Path, server: Server, request: pytest.FixtureRequest) -> None:
@@ -179,11 +178,10 @@ def under(identity: str, lines: list[dict[str, Any]], name: str) -> set[str]:
 @pytest.fixture
 def traced(tmp_path: Path, holdfast_home: Path) -> Iterator[tuple[Server, Path]]:
     """A server that says what it does in JSON, and the file that its spans go to."""
-    starter = Starter(XDG_CONFIG_HOME=str(tmp_path))
     hooks, file = spans.starter(tmp_path / "hooks"), tmp_path / "spans"
     options = ("--engine", "gvisor", "--pool", "0", "--log-format", "json")
-    yield starter(*options, PYTHONPATH=hooks, SPANS_TO=str(file)), file
-    starter.end()
+    with Starter(XDG_CONFIG_HOME=str(tmp_path)) as starter:
+        yield starter(*options, PYTHONPATH=hooks, SPANS_TO=str(file)), file
 
 
 def test_one_id_from_the_client_to_the_engine(

@@ -51,9 +51,8 @@ def store(home: Path) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[Server]:
     """One server for the module, with the sandboxes that need no privileges."""
-    starter = Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home))
-    yield starter("--engine", "process")
-    starter.end()
+    with Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home)) as starter:
+        yield starter("--engine", "process")
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ THEN = "cd /root; echo much newer > changed; echo two > length; rm gone; mkdir d
 
 @pytest.fixture(scope="module", params=["process", "gvisor"])
 def server(request: pytest.FixtureRequest, home: Path) -> Iterator[Server]:
-    starter = Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home))
-    yield starter("--engine", request.param, "--pool", "0")
-    starter.end()
+    with Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home)) as starter:
+        yield starter("--engine", request.param, "--pool", "0")
 
 
 def checkpoint(page: Page, reason: str) -> None:

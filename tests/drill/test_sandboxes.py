@@ -31,9 +31,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def starter(home: Path) -> Iterator[Starter]:
-    made = Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home))
-    yield made
-    made.end()
+    with Starter(HOLDFAST_HOME=str(home), XDG_CONFIG_HOME=str(home)) as made:
+        yield made
 
 
 @pytest.fixture

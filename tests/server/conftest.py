@@ -64,32 +64,45 @@ class Starter:
             token = process.stdout.readline().removeprefix("token: ").strip()
         return Server(process, address, token, Path({**self._environ, **environ}["HOLDFAST_HOME"]))
 
+    def __enter__(self) -> Starter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def end(self) -> None:
+        """End them all. Whoever does not in time is killed, and then that is an error."""
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
+        late: subprocess.TimeoutExpired | None = None
         for process in self._started:
-            process.wait(PATIENCE)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                process.wait()
+                late = error
             for stream in (process.stdout, process.stderr):
                 assert stream is not None
                 stream.close()
+        if late is not None:
+            raise late
 
 
 @pytest.fixture
 def start(tmp_path: Path, holdfast_home: Path) -> Iterator[Starter]:
     """Start servers on the test's own home."""
-    starter = Starter(XDG_CONFIG_HOME=str(tmp_path))
-    yield starter
-    starter.end()
+    with Starter(XDG_CONFIG_HOME=str(tmp_path)) as starter:
+        yield starter
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server on an empty store, for all the tests of a module that write nothing."""
     folder = str(tmp_path_factory.mktemp("empty"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
-    yield starter()
-    starter.end()
+    with Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder) as starter:
+        yield starter()
 
 
 @pytest.fixture

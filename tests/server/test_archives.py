@@ -26,9 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def start(folder: Path) -> Iterator[Starter]:
     """Servers for all tests here, which therefore have subjects of their own."""
-    starter = Starter(XDG_CONFIG_HOME=str(folder))
-    yield starter
-    starter.end()
+    with Starter(XDG_CONFIG_HOME=str(folder)) as starter:
+        yield starter
 
 
 @pytest.fixture(scope="module")

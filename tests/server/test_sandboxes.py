@@ -24,9 +24,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = str(tmp_path_factory.mktemp("home"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
-    yield starter("--engine", request.param)
-    starter.end()
+    with Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder) as starter:
+        yield starter("--engine", request.param)
 
 
 async def test_create_and_execute(server: Server) -> None:

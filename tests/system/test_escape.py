@@ -27,9 +27,10 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = str(tmp_path_factory.mktemp("home"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder, SECRET_OF_HOST=HOST_SECRET)
-    yield starter("--engine", request.param)
-    starter.end()
+    with Starter(
+        HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder, SECRET_OF_HOST=HOST_SECRET
+    ) as starter:
+        yield starter("--engine", request.param)
 
 
 async def ended(wire: Wire) -> None:

@@ -17,9 +17,8 @@ from tests.server.mcp.conftest import Http, refused, serving, told
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = str(tmp_path_factory.mktemp("server"))
-    starter = Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder)
-    yield starter()
-    starter.end()
+    with Starter(HOLDFAST_HOME=folder, XDG_CONFIG_HOME=folder) as starter:
+        yield starter()
 
 
 @pytest.fixture(scope="module")
