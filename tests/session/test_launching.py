@@ -23,7 +23,7 @@ async def test_nothing_is_left_where_there_is_nothing_to_resume() -> None:
         for _ in range(3):
             with pytest.raises(NotFound):
                 await Session.resume("nothing", store=store)
-        assert children() == before
+        assert children() <= before
         assert store.owner("session/nothing") is None
 
 
@@ -34,7 +34,7 @@ async def test_nothing_is_left_where_somebody_else_is_the_owner(tmp_path: Path) 
         before = children()
         with pytest.raises(Owned):
             await Session.resume("mine", store=str(tmp_path))
-        assert children() == before
+        assert children() <= before
         assert (await session.execute("x")).value == 1
 
 

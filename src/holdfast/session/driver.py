@@ -38,7 +38,7 @@ from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Prompt, Result
 from holdfast.session.work import WORK_TIMEOUT, Work
-from holdfast.session.workers import Workers
+from holdfast.session.workers import Greet, Workers
 
 _T = TypeVar("_T")
 Answer = Callable[[str], Awaitable[str | None] | str | None]
@@ -118,9 +118,9 @@ class Driver:
             raise UsageError(f"{self._subject} is not started", hint="await session.start()")
         return self._worker
 
-    async def launch(self) -> WorkerProcess:
+    async def launch(self, greet: Greet | None = None) -> WorkerProcess:
         """A new worker, which nobody drives yet."""
-        return await self._workers.start()
+        return await self._workers.start(greet)
 
     async def start(self, worker: WorkerProcess | None = None) -> None:
         """Put a worker, by default a new one, in the place of the one that is not there."""

@@ -302,8 +302,9 @@ class Keeper:
         if not launching.begun:
             # None: it was dying already and nobody had noticed, so a new one takes its place.
             restored = await driver.restore(target.id, stored, secrets, timeout)
+            if restored is None:
+                await self.own()
         if restored is None:
-            await self.own()
             await driver.start(await launching.taken())
             restored = await driver.restore(target.id, stored, secrets, timeout)
         if restored is None:

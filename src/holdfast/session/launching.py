@@ -27,7 +27,7 @@ class Launching:
     def begin(self) -> None:
         """Start a worker. Raises UsageError when the session was shut down."""
         self._driver.check_open()
-        self._task = asyncio.create_task(self._launch())
+        self._task = asyncio.create_task(self._driver.launch(self._greet))
 
     def tell(self, modules: tuple[str, ...]) -> None:
         """It will need these; told in any thread."""
@@ -49,14 +49,11 @@ class Launching:
         if not self._task.cancelled() and self._task.exception() is None:
             await end(self._task.result())
 
-    async def _launch(self) -> WorkerProcess:
-        worker = await self._driver.launch()
-        try:
-            worker.send(ImportMessage(modules=await self._needed))
-        except BaseException:  # nobody takes it
-            await end(worker)
-            raise
-        return worker
+    def _greet(self, worker: WorkerProcess) -> None:
+        """It is told what to import as soon as that is known, though it may still be starting."""
+        self._needed.add_done_callback(
+            lambda needed: worker.send(ImportMessage(modules=needed.result()))
+        )
 
     def _settle(self, modules: tuple[str, ...]) -> None:
         if not self._needed.done():

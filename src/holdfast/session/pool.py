@@ -18,6 +18,7 @@ from holdfast.session.process import WorkerProcess
 from holdfast.session.session import Session
 from holdfast.session.settings import Options, Settings
 from holdfast.session.template import Template
+from holdfast.session.workers import Greet
 from holdfast.store import Store
 
 _PLACES = ("python", "cwd", "env")  # options of the template, the same for all its workers
@@ -294,5 +295,8 @@ class Supply:
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
 
-    async def start(self) -> WorkerProcess:
-        return await self._pool.worker()
+    async def start(self, greet: Greet | None = None) -> WorkerProcess:
+        worker = await self._pool.worker()
+        if greet is not None:
+            greet(worker)
+        return worker

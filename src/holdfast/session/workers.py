@@ -37,11 +37,17 @@ _BOOT = (
 )
 
 
+Greet = Callable[[WorkerProcess], None]
+
+
 class Workers(Protocol):
     """Gives out workers, one for each call."""
 
-    async def start(self) -> WorkerProcess:
-        """A worker that waits for its first request. Raises HoldfastError."""
+    async def start(self, greet: Greet | None = None) -> WorkerProcess:
+        """A worker that waits for its first request. Raises HoldfastError.
+
+        `greet` is given the worker as soon as something can be sent to it.
+        """
 
 
 class Spawned:
@@ -111,7 +117,7 @@ class Launch:
                 hint="look at python=, cwd= and env= of the session",
             ) from None
 
-    async def start(self) -> WorkerProcess:
+    async def start(self, greet: Greet | None = None) -> WorkerProcess:
         worker = WorkerProcess()
         ends = worker.ends
         try:
@@ -122,6 +128,8 @@ class Launch:
             worker.abandon()
             raise
         worker.attach(Spawned(process))
+        if greet is not None:
+            greet(worker)
         hint = f"see whether `{self.python}` can import holdfast and msgspec"
         return await ready(worker, hint)
 
