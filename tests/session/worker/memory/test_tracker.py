@@ -126,16 +126,29 @@ def test_memory_that_was_given_back_is_told() -> None:
 
 def test_memory_that_was_replaced_is_not_known() -> None:
     tracker = Tracker()
-    array = np.ones(8 << 20)
-    place = (array.ctypes.data, array.nbytes)
-    tracker.begin(1, 0)
-    tracker.watch([place])
-    tracker.captured(1, [(*place, "b1")])
-    del array
-    other = np.zeros(8 << 20)  # of the same size, and so at the same address as a rule
-    tracker.begin(2, 1)
-    assert tracker.changed(place, "b1") is None
-    assert not other.any()
+    with mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
+        memory = np.frombuffer(block, dtype=np.uint8)
+        place = (memory.ctypes.data, memory.nbytes)
+        tracker.begin(1, 0)
+        tracker.watch([place])
+        tracker.captured(1, [(*place, "b1")])
+        tracker.begin(2, 1)
+        assert tracker.changed(place, "b1") == []
+        # Not by freeing it and asking for as much: malloc may have kept it.
+        map_anew(*place)
+        tracker.begin(3, 1)
+        assert tracker.changed(place, "b1") is None
+        assert not memory.any()
+        del memory
+
+
+def map_anew(address: int, size: int) -> None:
+    """Other memory in the place of what is there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # fixed
+    assert libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0) == address
 
 
 def test_what_is_mostly_rewritten_is_left_alone() -> None:
