@@ -16,6 +16,7 @@ from tests.cli.conftest import HOLDFAST, Run, fill
 
 from holdfast import __version__
 from holdfast.store import open_store
+from holdfast.testing.processes import running
 
 
 def test_version_and_help(program: Run) -> None:
@@ -118,18 +119,18 @@ def test_ctrl_c_ends_it_cleanly() -> None:
     with open_store() as store, store.draft("state/big") as draft:
         draft.put("bytes", b"x" * 10_000_000)
         draft.commit()
-    with subprocess.Popen(
+    with running(
         [HOLDFAST, "show", "state/big", "--part", "bytes"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        running.stdout.read(1)  # it is at work, and the pipe is full
+    ) as showing:
+        assert showing.stdout is not None
+        assert showing.stderr is not None
+        showing.stdout.read(1)  # it is at work, and the pipe is full
         time.sleep(0.2)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 130
-        assert running.stderr.read() == b"interrupted\n"
+        showing.send_signal(signal.SIGINT)
+        assert showing.wait(20) == 130
+        assert showing.stderr.read() == b"interrupted\n"
 
 
 def test_names_that_the_terminal_cannot_show(program: Run) -> None:

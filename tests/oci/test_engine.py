@@ -13,6 +13,7 @@ import pytest
 from holdfast.model.errors import NotFound
 from holdfast.oci.engine import EngineFailed, Limits, Runc, kill_tree, working_in
 from holdfast.oci.state import Process
+from holdfast.testing.processes import running
 from holdfast.testing.waiting import eventually
 
 
@@ -62,7 +63,7 @@ def test_the_log_cap(shell: Runc, tmp_path: Path) -> None:
 
 
 def test_killing_what_is_gone_harms_nobody() -> None:
-    with subprocess.Popen(["sleep", "60"]) as bystander:
+    with running(["sleep", "60"]) as bystander:
         try:
             gone = subprocess.Popen(["true"])
             gone.wait()
@@ -78,7 +79,7 @@ def test_an_engine_is_known_by_the_folder_it_works_in(tmp_path: Path) -> None:
     staged = tmp_path / "staged"
     assert working_in([str(staged)]) is None
     words = ["sh", "-c", "sleep 60; :", "runc", "--image-path", f"{staged}/memory"]
-    with subprocess.Popen(words) as process:
+    with running(words) as process:
         try:
             eventually(lambda: working_in([str(staged)]) is not None, "it is there")
             found = working_in([str(tmp_path / "other"), str(staged)])

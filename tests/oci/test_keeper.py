@@ -12,6 +12,7 @@ from holdfast.model.errors import Conflict
 from holdfast.oci import keeper
 from holdfast.oci.lazy import await_pages
 from holdfast.oci.state import Process
+from holdfast.testing.processes import running
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_how_the_server_ended(script: str, code: str, ended: bool, tmp_path: Pat
     serve = ["sh", "-c", f"read x; {script}"]
     status = tmp_path / "pages"
     words = [sys.executable, "-I", "-S", keeper.__file__, str(status), *stop, "--", *serve]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+    with running(words, stdin=subprocess.PIPE) as process:
         daemon = Process.of(process.pid)
         assert daemon is not None
         with pytest.raises(Conflict, match="not been read back yet"):

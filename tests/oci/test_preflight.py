@@ -16,6 +16,7 @@ from holdfast.oci.likeness import check_likeness, cpu_features
 from holdfast.oci.preflight import GHOST, Sight, judge, look
 from holdfast.testing.containerd import Node
 from holdfast.testing.networks import Network
+from holdfast.testing.processes import running
 from holdfast.testing.waiting import eventually
 
 USR = "type=bind,src=/usr,dst=/usr,options=rbind:ro"
@@ -82,7 +83,7 @@ def test_what_follows_from_what_was_seen() -> None:
 def test_rings_sockets_and_deleted_files_are_seen() -> None:
     ours, theirs = socket.socketpair()
     program = f"{RING}\nimport sys\nprint('ready', flush=True)\nsys.stdin.read()"
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -21,6 +21,7 @@ from tests.server.sandbox_client import created
 
 from holdfast import __version__
 from holdfast.store import Store
+from holdfast.testing.processes import running
 
 
 def test_status_is_open(start: Starter) -> None:
@@ -112,7 +113,7 @@ def test_a_request_that_never_arrives_whole_does_not_stay_open(half: bytes) -> N
         "listen.REQUEST_SECONDS, listen.IDLE_SECONDS = 0.5, 1\n"
         "sys.exit(main(['serve', '--port', '0']))"
     )
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
@@ -134,9 +135,7 @@ async def test_a_silent_websocket_stays_open(holdfast_home: Path) -> None:
         "listen.REQUEST_SECONDS = 0.5\n"
         "sys.exit(main(['serve', '--port', '0', '--engine', 'process', '--auth', 'none']))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with running([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         server = Server(process, process.stdout.readline().split()[-1], None)
         wire = await created(server)
@@ -269,7 +268,7 @@ def _until(lines: Iterable[str], last: str) -> Iterator[str]:
 
 
 def test_the_start_for_programs() -> None:
-    with subprocess.Popen(
+    with running(
         [HOLDFAST, "serve", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from holdfast.testing.processes import running
 
 Note = dict[str, Any]  # whatever JSON can say
 TakeNote = Callable[[Note], None]
@@ -50,7 +53,12 @@ class Stage:
         """`module` is imported as if from `folder`."""
         program = [sys.executable, "-m", "holdfast.testing.stage", module]
         self._server = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Stage:
@@ -88,7 +96,7 @@ class Stage:
 
     def _traced(self, pid: int, options: list[str]) -> Performance:
         program = ["strace", "-f", "-p", str(pid), *options]
-        with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as strace:
+        with running(program, stderr=subprocess.PIPE, text=True) as strace:
             assert strace.stderr is not None
             said = strace.stderr.readline()
             if "attached" not in said:
@@ -106,7 +114,11 @@ class Stage:
         assert self._server.stdout is not None
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
-        answer = self._server.stdout.readline()
+        try:
+            answer = self._server.stdout.readline()
+        except BaseException:  # whoever does not wait any longer would wait for it in the end
+            os.killpg(self._server.pid, signal.SIGKILL)
+            raise
         if not answer:
             raise RuntimeError("the stage broke down; its words are on standard error")
         found: dict[str, Any] = json.loads(answer)

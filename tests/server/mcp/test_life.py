@@ -14,6 +14,7 @@ from mcp import Client
 from tests.server.mcp.conftest import HOLDFAST, Connect, environ, refused, told
 
 from holdfast.server.mcp.sessions import MOST
+from holdfast.testing.processes import running
 
 
 async def value(client: Client, code: str, subject: str = "work") -> object:
@@ -62,7 +63,7 @@ async def test_workers_make_room_and_come_back(stdio: Connect) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_asked(workspace: Path, number: int) -> None:
-    with subprocess.Popen(
+    with running(
         [HOLDFAST, "mcp"],
         cwd=workspace,
         env={**os.environ, **environ()},

@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.store import Store
 from holdfast.store.backends.holds import Holds, living
+from holdfast.testing.processes import running
 
 
 def test_the_living_are_listed_and_the_released_are_not(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_the_dead_are_swept_up_however_they_died(tmp_path: Path) -> None:
         "hold = Holds(Path(sys.argv[1])).take(3); print(hold.nonce.hex(), flush=True)\n"
         "time.sleep(60)"
     )
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
