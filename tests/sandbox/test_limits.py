@@ -1,0 +1,27 @@
+"""Control groups: how a command comes into them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from holdfast.sandbox.limits import Groups
+
+
+def test_a_command_is_inside_before_it_begins(tmp_path: Path) -> None:
+    """Of version 1 as a thread, for which the kernel waits for nobody."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, names in ((first, ["tasks", "cgroup.procs"]), (second, ["cgroup.procs"])):
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+    show = f"cat {first}/tasks {first}/cgroup.procs {second}/cgroup.procs"
+    argv = Groups((first, second)).wrap(["/bin/sh", "-c", f'{show}; echo "$@"', "sh", "a b", "c"])
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert told == "0\n0\na b c\n"  # itself, and with its own words
+
+
+def test_a_command_that_cannot_come_inside_does_not_begin(tmp_path: Path) -> None:
+    argv = Groups((tmp_path / "gone",)).wrap(["/bin/echo", "outside"])
+    told = subprocess.run(argv, capture_output=True, text=True)
+    assert (told.returncode != 0, told.stdout) == (True, "")
