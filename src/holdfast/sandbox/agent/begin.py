@@ -3,10 +3,8 @@
 That is half of what an agent loads, and whoever waits for a new sandbox need not wait for it:
 orders that come meanwhile are in the pipe. Nothing runs inside until they are read. For the same
 reason the interpreter is given this text, and not a module to look for: in gVisor a file that is
-looked for costs more than what is in it.
+looked for costs more than what is in it. (`__future__` would be one.)
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -21,9 +19,7 @@ GENERATION = "/run/holdfast/generation"
 
 
 def furnish() -> None:
-    """What a new sandbox has, where its engine leaves it to us."""
-    if loopback := os.environ.get("LOOPBACK"):
-        bring_up(loopback)
+    """What programs find in a new sandbox, where its engine leaves it to us."""
     if shared := os.environ.get("SHARED_MEMORY"):
         os.makedirs(shared, exist_ok=True)
         os.chmod(shared, 0o1777)  # where programs share memory by name
@@ -44,9 +40,10 @@ def bring_up(device: str) -> None:
         handle.close()
 
 
-def main(folder: str) -> NoReturn:
+def main(folder: str) -> "NoReturn":
     """`folder` is where the rest of the agent lies."""
-    furnish()
+    if loopback := os.environ.get("LOOPBACK"):
+        bring_up(loopback)  # or there is no sandbox
     # The channel moves off the descriptors that programs think of as theirs.
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open("/dev/null", os.O_RDWR)
@@ -54,6 +51,7 @@ def main(folder: str) -> NoReturn:
     os.dup2(2, 1)
     os.close(nothing)
     os.write(sink, len(READY).to_bytes(4, "big") + READY)
+    furnish()
     sys.path.insert(0, folder)
     from holdfast.sandbox.agent.loop import look_after
 
