@@ -10,11 +10,13 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, from_os_error
 from holdfast.model.tracing import span
 from holdfast.sandbox.contract import Build
+from holdfast.sandbox.spawning import Begun, Spawn, as_usual
 
 steps = logging.getLogger("holdfast.engine")
 
@@ -73,25 +75,22 @@ class Pipes:
 
 
 async def start(
-    argv: Sequence[str], pipes: Pipes, log: Path | None, environ: Mapping[str, str]
-) -> asyncio.subprocess.Process:
+    argv: Sequence[str],
+    pipes: Pipes,
+    log: Path | None,
+    environ: Mapping[str, str],
+    spawn: Spawn = as_usual,
+) -> Begun:
     """Begin a command with the inner ends as its standard streams, and errors in a log, if any:
     an engine that cannot freeze a file of the host gets none."""
     try:
         with open(log or os.devnull, "ab", opener=_private) as errors:
-            return await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=pipes.inner_read,
-                stdout=pipes.inner_write,
-                stderr=errors,
-                env=dict(environ),
-                start_new_session=True,
-            )
+            return await spawn(argv, pipes.inner_read, pipes.inner_write, errors, environ)
     except OSError as error:
         raise from_os_error(error, f"starting {argv[0]}") from error
 
 
-async def finished(process: asyncio.subprocess.Process, seconds: float) -> int | None:
+async def finished(process: Begun, seconds: float) -> int | None:
     """The exit code, or None after killing what did not end in time, with all it started."""
     try:
         async with asyncio.timeout(seconds):
@@ -102,7 +101,7 @@ async def finished(process: asyncio.subprocess.Process, seconds: float) -> int |
         return None
 
 
-def kill(process: asyncio.subprocess.Process) -> None:
+def kill(process: Begun) -> None:
     """End what leads a session of its own, with all of it. Its own `kill` asks first whether it
     lives, and so collects it before asyncio does, which is then left without an exit code."""
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
@@ -110,19 +109,16 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def command(
-    argv: Sequence[str], log: Path, environ: Mapping[str, str], seconds: float
+    argv: Sequence[str],
+    log: Path,
+    environ: Mapping[str, str],
+    seconds: float,
+    spawn: Spawn = as_usual,
 ) -> None:
     """Run a command to its end. Raises HoldfastError with its last words."""
     try:
         with open(log, "ab", opener=_private) as errors:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=errors,
-                env=dict(environ),
-                start_new_session=True,
-            )
+            process = await spawn(argv, DEVNULL, DEVNULL, errors, environ)
     except OSError as error:
         raise from_os_error(error, f"starting {argv[0]}") from error
     program = Path(argv[0]).name

@@ -15,6 +15,7 @@ from holdfast.sandbox.agent import OWN_PROCESSES
 from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.spawning import Spawn, as_usual
 
 STEP_SECONDS = 60.0  # for one command of the runtime
 
@@ -26,8 +27,14 @@ class ContainerBox:
     flags: ClassVar[tuple[str, ...]] = ()  # what the runtime is told in every command
 
     def __init__(
-        self, program: Path, environ: Mapping[str, str], build: Build, groups: Groups
+        self,
+        program: Path,
+        environ: Mapping[str, str],
+        build: Build,
+        groups: Groups,
+        spawn: Spawn = as_usual,
     ) -> None:
+        self._spawn = spawn
         self._environ = environ
         self._build = build
         self._groups = groups
@@ -71,11 +78,13 @@ class ContainerBox:
     async def begin(self, verb: str, *options: str) -> None:
         """Raises HoldfastError and leaves nothing."""
         try:
-            await asyncio.to_thread(self._lay_out)
             words = [verb, "--detach", *options, "--bundle", str(self.folder), self._build.name]
-            argv, log = self.launching([*self._command, *words])
-            process = await launch.start(argv, self.launched, log, self._environ)
-            self.launched.close_inner()
+            try:
+                await asyncio.to_thread(self._lay_out)
+                argv, log = self.launching([*self._command, *words])
+                process = await launch.start(argv, self.launched, log, self._environ, self._spawn)
+            finally:
+                self.launched.close_inner()
             code = await launch.finished(process, STEP_SECONDS)
             if code != 0:
                 why = self.complaint(verb) or launch.failure(code, STEP_SECONDS, self.log)
@@ -87,6 +96,8 @@ class ContainerBox:
             raise
 
     def _lay_out(self) -> None:
+        """Its root and its bundle. Blocking."""
+        volume.mount_root(self._build.volume, self._build.root.lower)
         self.folder.mkdir()
         text = json.dumps(self.config())
         (self.folder / "config.json").write_text(text, encoding="utf-8")
@@ -109,7 +120,7 @@ class ContainerBox:
     async def command(self, *words: str) -> None:
         """One command of the runtime, to its end. Raises HoldfastError with its last words."""
         argv = [*self._command, *words]
-        await launch.command(argv, self.log, self._environ, STEP_SECONDS)
+        await launch.command(argv, self.log, self._environ, STEP_SECONDS, self._spawn)
 
     async def attempt(self, *words: str) -> None:
         """What may fail because the container is gone already; the log has it."""
@@ -138,7 +149,6 @@ class ContainerEngine(Generic[BoxType]):
     async def begin(self, build: Build, verb: str, *options: str) -> BoxType:
         if build.network:
             self.capabilities.need("network", self.name)
-        await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
         groups = limits.make(build.name, build.limits, processes=self.host_processes(build))
         box = self.box(build, groups)
         await box.begin(verb, *options)

@@ -19,10 +19,11 @@ from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
 from holdfast.sandbox.contract import Build, Capabilities
-from holdfast.sandbox.engines import bundle, control
+from holdfast.sandbox.engines import barrier, bundle, control
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.spawning import Spawner
 
 PLATFORM = "systrap"
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
@@ -51,6 +52,7 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
             raise Unsupported("the engine gvisor needs root", hint="the engine process does not")
         self.program = engine.program
         self.environ = found.environment(environ)
+        self.spawn = Spawner(barrier.forgo)
 
     def environment(self) -> Mapping[str, object]:
         return self._environment
@@ -95,7 +97,7 @@ class GvisorBox(ContainerBox):
     flags = (f"--platform={PLATFORM}", "--network=none", "--ignore-cgroups", "--overlay2=none")
 
     def __init__(self, engine: GvisorEngine, build: Build, groups: Groups) -> None:
-        super().__init__(engine.program, engine.environ, build, groups)
+        super().__init__(engine.program, engine.environ, build, groups, engine.spawn)
         self._engine = engine
 
     def config(self) -> Config:

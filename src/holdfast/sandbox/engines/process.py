@@ -22,6 +22,7 @@ from holdfast.sandbox.contract import Build, Capabilities
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.engines.plain import Plain, tasks_of
 from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.spawning import Begun
 
 log = logging.getLogger("holdfast.sandbox")
 _NO_SPARES = {"SPARES": "0"}
@@ -106,7 +107,7 @@ class ProcessEngine:
 class ProcessBox:
     """What was launched, and everything below it."""
 
-    process: asyncio.subprocess.Process | None = None
+    process: Begun | None = None
 
     def __init__(self, build: Build, groups: Groups, launcher: launch.Launcher) -> None:
         self._build = build
