@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from holdfast.sandbox.contract import Engine
+from holdfast.model.errors import HoldfastError
+from holdfast.sandbox import roots
+from holdfast.sandbox.body import Workshop
+from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.engines.process import ProcessEngine
@@ -42,6 +49,16 @@ class TestGvisor(EngineSuite):
     async def test_programs_have_barriers_of_memory(self, make: Make) -> None:
         """Although `runsc` is kept from registering for some of its own."""
         assert (await run(await make(), "python", "-c", BARRIERS)).stdout == "[0, 0, 0]\n"
+
+    async def test_what_cannot_be_begun_leaves_nothing(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        root = replace(roots.default(tmp_path / "root"), lower=tmp_path / "gone")
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(HoldfastError, match="mounting the root"):
+            await Workshop(engine, tmp_path / "boxes").make(root, Limits())
+        assert os.listdir("/proc/self/fd") == before
+        assert not os.listdir(tmp_path / "boxes")
 
 
 class Unknown(GvisorEngine):
