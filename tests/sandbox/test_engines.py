@@ -17,7 +17,7 @@ from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.engines.runc import RuncEngine
 from holdfast.testing.engines import EngineSuite
-from holdfast.testing.freezing import FreezingSuite, Make
+from holdfast.testing.freezing import ExactSuite, Make
 from holdfast.testing.programs import run
 
 
@@ -41,7 +41,7 @@ print([ctypes.CDLL(None).syscall(call, kind, 0, 0) for kind in (1, 16, 8)])
 """
 
 
-class TestGvisor(EngineSuite):
+class TestGvisor(EngineSuite, ExactSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return GvisorEngine()
@@ -68,7 +68,7 @@ class Unknown(GvisorEngine):
 
 
 @pytest.mark.soak
-class TestGvisorByItsCommand(FreezingSuite):
+class TestGvisorByItsCommand(ExactSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return Unknown()
@@ -78,7 +78,7 @@ def test_the_release_here_is_known() -> None:
     assert GvisorEngine().speaks
 
 
-class TestRunc(EngineSuite):
+class TestRunc(EngineSuite, ExactSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return RuncEngine()

@@ -1,6 +1,6 @@
 """The suite that every engine passes: what is declared works, and the rest says `unsupported`.
 
-class TestMine(EngineSuite):
+class TestMine(EngineSuite):  # and ExactSuite, where it declares exact checkpoints
     @pytest.fixture
     def engine(self) -> Engine: ...
 """
