@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import HOLDFAST, Run
 
+from holdfast.testing.processes import running
+
 SCRIPT = """\
 # %% first
 import json, os
@@ -152,15 +154,11 @@ def test_ctrl_c_ends_the_cell_and_keeps_those_before_it(
     program: Run, script: Path, tmp_path: Path
 ) -> None:
     script.write_text(SCRIPT.replace("print(numbers)", "import time; time.sleep(60)"))
-    process = subprocess.Popen(
-        [HOLDFAST, "run", "work", "script.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "log").exists() or log(tmp_path) != [1, 2, 3]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    words = [HOLDFAST, "run", "work", "script.py"]
+    with running(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        soon(lambda: (tmp_path / "log").exists() and log(tmp_path) == [1, 2, 3])
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted in cell 3; 2 of 3 cells are kept" in err
 
@@ -171,15 +169,16 @@ def test_ctrl_c_ends_the_cell_and_keeps_those_before_it(
 def test_a_checkpoint_while_it_runs(program: Run, script: Path, tmp_path: Path) -> None:
     wait = "import time\nwhile not os.path.exists('gate'): time.sleep(0.01)"
     script.write_text(SCRIPT.replace("note(2)", f"note(2)\n{wait}"))
-    running = subprocess.Popen([HOLDFAST, "run", "work", "script.py"], cwd=tmp_path)
-    soon(lambda: (tmp_path / "log").exists() and log(tmp_path) == [1, 2])
-    asking = subprocess.Popen([HOLDFAST, "checkpoint", "session/work", "--reason", "asked for"])
-    soon(lambda: talks(asking))
-    with pytest.raises(subprocess.TimeoutExpired):
-        asking.wait(1)  # the cell is not cut in the middle
-    (tmp_path / "gate").touch()
-    assert asking.wait(60) == 0
-    assert running.wait(60) == 0
+    ask = [HOLDFAST, "checkpoint", "session/work", "--reason", "asked for"]
+    with running([HOLDFAST, "run", "work", "script.py"], cwd=tmp_path) as work:
+        soon(lambda: (tmp_path / "log").exists() and log(tmp_path) == [1, 2])
+        with running(ask) as asking:
+            soon(lambda: talks(asking))
+            with pytest.raises(subprocess.TimeoutExpired):
+                asking.wait(1)  # the cell is not cut in the middle
+            (tmp_path / "gate").touch()
+            assert asking.wait(60) == 0
+        assert work.wait(60) == 0
     assert "asked for" in program("log", "session/work").out
     assert "all done" in program("run", "work", "script.py").err
 
