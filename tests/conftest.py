@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ settings.load_profile("holdfast")
 
 _TO_END = 180.0  # seconds that a test whose time is up has for the ends of its fixtures
 _stderr = pytest.StashKey[int]()
+_failed = pytest.StashKey[bool]()
 AsyncTest = Callable[..., Awaitable[None]]
 
 
@@ -84,14 +85,21 @@ def _ending(test: AsyncTest, seconds: float) -> AsyncTest:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[object]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Nothing is collected while a failure is told: a task that failed unseen would be told of in
-    the middle of it. Both parse code, and where Python 3.11.7 does so within doing so, pytest ends
-    with an error of its own (gh-106905)."""
+    the middle of it. Both parse code, and where Python 3.11 does so within doing so, pytest ends
+    with an error of its own (gh-106905). So they are told of as soon as the test is over, by a
+    collection that no other can begin within."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return (yield)
+        report = yield
+        item.stash[_failed] = report.failed or item.stash.get(_failed, False)
+        if call.when == "teardown" and item.stash[_failed]:
+            gc.collect()
+        return report
     finally:
         if collecting:
             gc.enable()

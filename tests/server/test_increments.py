@@ -54,6 +54,7 @@ async def test_only_what_changed_is_stored_and_all_comes_back(start: Starter, en
     await wire.send(language="python", code=HOLD, process_id="held")
     while "up" not in wire.output():
         await wire.next()
+    await said(wire, "go")  # what an interpreter touches only the first time is touched
     first = await checkpoint(wire)
     assert first > 48 << 20
     assert await checkpoint(wire) <= running
