@@ -89,8 +89,7 @@ class PageTable:
         self.layers: dict[int, list[tuple[int, int]]] = {}
         self.homes: dict[bytes, bytes] = {}  # volumes that chunks were last found in
         self._numbers: dict[bytes, int] | None = None  # of chunks, where somebody asked for them
-        self._run_counts: list[int] | None = None
-        self._asked = 0  # for counts
+        self._run_counts: dict[int, int] = {}  # of blocks that somebody asked for
         self._shared: frozenset[bytes] | None = None
         self._scattered: frozenset[bytes] | None = None
 
@@ -215,14 +214,17 @@ class PageTable:
 
     def run_count(self, block: int) -> int:
         """How many runs a block has, holes included; asked only of tables that are complete."""
-        if self._run_counts is None:
-            self._asked += 1
-            if self._asked <= _SINGLE:
-                return len(_runs(self.chunk[block], self.at[block])[0])
-            starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
-            counts = np.bincount(starts // PAGES, minlength=len(self))
-            self._run_counts = counts.tolist()
-        return self._run_counts[block]
+        found = self._run_counts.get(block)
+        if found is None:
+            if len(self._run_counts) < _SINGLE:
+                found = len(_runs(self.chunk[block], self.at[block])[0])
+                self._run_counts[block] = found
+            else:
+                starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
+                counts = np.bincount(starts // PAGES, minlength=len(self)).tolist()
+                self._run_counts = dict(enumerate(counts))
+                found = self._run_counts[block]
+        return found
 
     def whole(self, block: int) -> bytes | None:
         """The one chunk that is this block, where that is so."""
@@ -230,8 +232,9 @@ class PageTable:
             return None
         found = self.hashes[block]
         number = int(self.chunk[block, 0])
-        single = number != HOLE and self.run_count(block) <= 2 and self.ids[number] == found
-        return found if single else None
+        if number == HOLE or self.ids[number] != found:
+            return None
+        return found if self.run_count(block) <= 2 else None
 
     def shared_ids(self) -> frozenset[bytes]:
         """Chunks that several blocks have pages of; asked only of tables that are complete."""
