@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.store.backends.contract import Hold
-from holdfast.store.chunks.chunk import RAW, Buffer, Location
+from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts.blocks import PAGE
 from holdfast.store.parts.mapping import (
     BlockRun,
     CopyRun,
     FileRun,
-    Read,
     Run,
-    Unseen,
+    Shown,
     decoded,
     file_runs,
     layered_runs,
@@ -102,7 +101,7 @@ class Layouts(dict[str, Layout]):
         self.spill = Spill()
         self._library = library
         self._hold = hold
-        self._shown: list[Unseen] = []
+        self._shown: list[Shown] = []
         self._verification: list[Future[None]] | None = None
         self._lock = threading.Lock()
         self._give_up = weakref.finalize(self, _give_up, hold, os.getpid())
@@ -129,29 +128,14 @@ class Layouts(dict[str, Layout]):
         return layout
 
     def _place(self, layout: Layout, reader: PageReader, runs: list[Run]) -> None:
-        read = dict[bytes, Location]()
-        runs = [self._lying(run, read) if isinstance(run, CopyRun) else run for run in runs]
-        if read:
-            self._shown.append(Read(read))
         layout.files += [run for run in runs if isinstance(run, FileRun)]
         for start, piece in decoded(self._library, reader, runs):
             layout.copied(start, len(piece), self.spill.write(piece))
 
-    def _lying(self, run: CopyRun, read: dict[bytes, Location]) -> Run:
-        """What cannot be mapped, but lies in a file as it is, in the log mostly: whoever maps the
-        rest reads it there. That saves a copy, and the look at it until nobody waits."""
-        for place in self._library.index.find(run.chunk)[:1]:
-            if place.codec == RAW and run.at * PAGE + run.size <= place.plain:
-                path = self._library.backend.path(place.volume)
-                if path is not None:
-                    read[run.chunk] = place
-                    return FileRun(run.start, run.size, path, place.offset + run.at * PAGE)
-        return run
-
     def _lay_over(self, layout: Layout, reader: PageReader, layered: list[BlockRun]) -> bool:
         """Leave it to the other process to put blocks together, which saves it a copy of them;
         False where most of what they are made of is not in files as it is."""
-        shown: list[Unseen] = []
+        shown: list[Shown] = []
         under = [*file_runs(self._library, reader, shown, layered=True)]
         copied = sum(run.size for run in under if isinstance(run, CopyRun))
         if 2 * copied >= sum(run.size for run in under):

@@ -7,7 +7,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +48,7 @@ _MAP_FIXED = 0x10
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A stretch of a part that lies in a file as it is: at `offset`, `start` on the page grid. One
-    that does not begin with a page of the file can only be read, not mapped."""
+    """A stretch of a part that lies in a file as it is: at `offset`, `start` on the page grid."""
 
     start: int
     size: int
@@ -91,33 +90,13 @@ class Shown:
             for column in (self.places.pack, self.places.offset, self.places.plain)
         )
         for number, at, where, size in zip(self.numbers.tolist(), pack, offset, plain, strict=True):
-            place = Location(library.index.name(at), where, size, size, RAW)
-            _check(library, self.ids[number], place)
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Chunks of which the bytes in a file are read where they lie, and by nobody compared."""
-
-    chunks: dict[bytes, Location]
-
-    def check(self, library: Library) -> None:
-        """As above."""
-        for chunk, place in self.chunks.items():
-            _check(library, chunk, place)
-
-
-Unseen: TypeAlias = Shown | Read
-
-
-def _check(library: Library, chunk: bytes, place: Location) -> None:
-    if chunk_id(library.read(place)) == chunk:
-        return
-    library.backend.distrust(place.volume, place.offset)
-    raise Corrupt(
-        f"chunk {chunk.hex()[:16]} is damaged",
-        where=f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.plain}",
-    )
+            volume = library.index.name(at)
+            if chunk_id(library.read(Location(volume, where, size, size, RAW))) != self.ids[number]:
+                library.backend.distrust(volume, where)
+                raise Corrupt(
+                    f"chunk {self.ids[number].hex()[:16]} is damaged",
+                    where=f"volume {volume.hex()}, bytes {where} to {where + size}",
+                )
 
 
 class Mapping:
@@ -192,7 +171,7 @@ def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) 
             hold.release()
         return Mapping(memory, part, writable=writable, file=fd)
     reader = PageReader(library, part)
-    shown: list[Unseen] = []
+    shown: list[Shown] = []
     try:
         region = _room(-(-reader.total // PAGE) * PAGE)
         mapping = Mapping(region, part, writable=writable)
@@ -237,7 +216,7 @@ def layered_runs(reader: PageReader) -> Iterator[BlockRun]:
 
 
 def file_runs(
-    library: Library, reader: PageReader, shown: list[Unseen], layered: bool = False
+    library: Library, reader: PageReader, shown: list[Shown], layered: bool = False
 ) -> Iterator[FileRun | CopyRun]:
     """Where each stretch of a part comes from that no deltas lie on, or with `layered` what they
     lie on; stretches that adjoin in one file are joined. `shown` learns which copies of which
@@ -326,7 +305,7 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
         raise HoldfastError(f"mapping {run.size} bytes of {run.path.name}: {reason}")
 
 
-def verify(library: Library, shown: Sequence[Unseen], hold: Hold) -> list[Future[None]]:
+def verify(library: Library, shown: list[Shown], hold: Hold) -> list[Future[None]]:
     """Check what was mapped, in the files and not in memory that may be written to meanwhile."""
     if not shown:
         hold.release()
@@ -334,7 +313,7 @@ def verify(library: Library, shown: Sequence[Unseen], hold: Hold) -> list[Future
     left = len(shown)
     lock = threading.Lock()
 
-    def look(one: Unseen) -> None:
+    def look(one: Shown) -> None:
         # Whoever waited for the last look may count on the hold being over.
         nonlocal left
         try:
