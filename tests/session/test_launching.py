@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from holdfast.store import open_store
 
 def children() -> set[int]:
     """Processes of ours, those that have ended but are not collected included."""
-    threads = Path("/proc/self/task").iterdir()
-    return {int(pid) for thread in threads for pid in (thread / "children").read_text().split()}
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found |= {int(pid) for pid in (thread / "children").read_text().split()}
+    return found
 
 
 async def test_nothing_is_left_where_there_is_nothing_to_resume() -> None:

@@ -7,6 +7,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.model.blas import resting
+
 __all__ = ["distinct", "loaded", "np"]
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ else:
 
     class _Numpy(ModuleType):
         def __getattr__(self, name: str) -> object:
-            import numpy
+            with resting():
+                import numpy
 
             value = getattr(numpy, name)
             setattr(self, name, value)  # from now on it is found without us

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.model.blas import resting
 from holdfast.protocol.session_messages import (
     CapturingMessage,
     CheckpointMessage,
@@ -244,8 +245,9 @@ def _import(modules: tuple[str, ...]) -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        for module in modules:
-            importlib.import_module(module)
+        with resting():
+            for module in modules:
+                importlib.import_module(module)
     except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
         return
     finally:

@@ -313,8 +313,15 @@ def _moved(moves: Moves, block: int, data: Bytes) -> _Changes | None:
 def _is_new(base: PageReader, block: int, words: Words) -> bool:
     """Whether a block seems to have nothing of the parent's left: then that need not be read. A
     look at a few pages tells; where it is wrong, more is stored than would have to be."""
-    pages = (0, len(words) // 2, base.block_size(block) // PAGE - 1)
-    before = base.glance_at(block, *pages) if 0 <= pages[2] < len(words) else None
+    first, *others = 0, len(words) // 2, base.block_size(block) // PAGE - 1
+    if not 0 <= others[-1] < len(words):
+        return False
+    # Mostly the first one is as it was, and the others need not be read.
+    return _are_new(base, block, words, first) and _are_new(base, block, words, *others)
+
+
+def _are_new(base: PageReader, block: int, words: Words, *pages: int) -> bool:
+    before = base.glance_at(block, *pages)
     return before is not None and all(
         np.count_nonzero(np.frombuffer(was, np.uint64) != words[page]) > _WORDS * 3 // 4
         for page, was in zip(pages, before, strict=True)
