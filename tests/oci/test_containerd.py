@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.testing.containerd import Node, await_tidied
+from holdfast.testing.counters import count
 from holdfast.testing.waiting import eventually
 
 Harm = Callable[[Node, Path], None]
@@ -55,14 +56,6 @@ ASK = (
     "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080', timeout=5)"
     ".read().decode(), open('/child').read())"
 )
-
-
-def count(node: Node, name: str) -> int:
-    """The counter of a container; 0 until it is there. While it is written it may be empty."""
-    found = ""
-    while not found:
-        found = node.exec(name, "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
-    return int(found)
 
 
 def counting(node: Node, name: str, least: int = 5, **options: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.containerd import Node
+from holdfast.testing.counters import count
 from holdfast.testing.daemons import IMAGE, Docker, Engine, Podman
 from holdfast.testing.waiting import eventually
 
@@ -35,13 +36,6 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     folder.rmdir()  # nothing is left, and nothing mounted
 
 
-def count(engine: Engine) -> int:
-    found = ""
-    while not found:
-        found = engine.exec("shop", "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
-    return int(found)
-
-
 def holdfast(engine: Engine, *words: str) -> str:
     program = [sys.executable, "-m", "holdfast", "container", *words]
     done = subprocess.run(program, capture_output=True, text=True, env=engine.environ, check=False)
@@ -51,8 +45,8 @@ def holdfast(engine: Engine, *words: str) -> str:
 
 def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
     engine.run("shop", "sh", "-c", COUNT)
-    eventually(lambda: count(engine) > 10, "it counts")
-    at = count(engine)
+    eventually(lambda: count(engine, "shop") > 10, "it counts")
+    at = count(engine, "shop")
     whole = engine.call("inspect", "-f", "{{.Id}}", "shop").strip()
     listed = holdfast(engine, "list")
     assert whole[:12] in listed
@@ -60,7 +54,7 @@ def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
     holdfast(engine, "checkpoint", whole[:12], "--stop")
     eventually(lambda: not engine.running("shop"), "it has stopped")
     engine.call("start", "shop")
-    assert count(engine) >= at
+    assert count(engine, "shop") >= at
     assert engine.exec("shop", "ls", "/etc").split().count("new") == 1
     assert "doomed" not in engine.exec("shop", "ls", "/etc").split()
     assert "restored from" in holdfast(engine, "list")
@@ -70,7 +64,7 @@ def test_stopped_by_a_checkpoint_and_started_again(engine: Engine) -> None:
     eventually(lambda: not engine.running("shop"), "it has stopped")
     engine.call("rm", "shop")
     engine.run("shop", "sh", "-c", COUNT)
-    assert count(engine) >= at
+    assert count(engine, "shop") >= at
     assert "doomed" not in engine.exec("shop", "ls", "/etc").split()
 
 
@@ -110,32 +104,32 @@ def test_from_containerd_to_podman(podman: Podman, tmp_path: Path) -> None:
     for word in ("shop", "holdfast-test", "Engine: Podman", "Pages written", "[root]", "/proc"):
         assert word in done.stdout
     podman.call("container", "restore", "--import", str(file))
-    assert count(podman) >= 10
+    assert count(podman, "shop") >= 10
     files = podman.exec("shop", "ls", "/etc").split()
     assert "new" in files
     assert "doomed" not in files
-    at = count(podman)
-    eventually(lambda: count(podman) > at, "it goes on")
+    at = count(podman, "shop")
+    eventually(lambda: count(podman, "shop") > at, "it goes on")
 
 
 def test_from_podman(podman: Podman, tmp_path: Path) -> None:
     """What Podman exported by itself goes on in a container that opts in."""
     file = tmp_path / "shop.tar.zst"
     podman.call("run", "-d", "--name", "shop", IMAGE, "sh", "-c", COUNT)
-    eventually(lambda: count(podman) > 10, "it counts")
-    at = count(podman)
+    eventually(lambda: count(podman, "shop") > 10, "it counts")
+    at = count(podman, "shop")
     podman.call("container", "checkpoint", "--export", str(file), "shop")
     podman.call("rm", "shop")
     holdfast(podman, "import", str(file), "--trust")
     podman.run("shop", "sh", "-c", COUNT)
-    assert count(podman) >= at
+    assert count(podman, "shop") >= at
     assert "doomed" not in podman.exec("shop", "ls", "/etc").split()
     assert "restored from" in holdfast(podman, "list")
 
 
 def test_the_engines_own_checkpoints(engine: Engine, tmp_path: Path) -> None:
     engine.run("shop", "sh", "-c", COUNT)
-    eventually(lambda: count(engine) > 10, "it counts")
+    eventually(lambda: count(engine, "shop") > 10, "it counts")
     if isinstance(engine, Docker):
         engine.call("checkpoint", "create", "shop", "first")
         eventually(lambda: not engine.running("shop"), "it has stopped")
@@ -148,4 +142,4 @@ def test_the_engines_own_checkpoints(engine: Engine, tmp_path: Path) -> None:
         assert {"stats-dump", "config.dump", "checkpoint/inventory.img"} <= names
         engine.call("rm", "shop")
         engine.call("container", "restore", "--import", str(archive))
-    assert count(engine) > 10
+    assert count(engine, "shop") > 10

@@ -22,6 +22,7 @@ from holdfast.oci.finalizing import Candidate, Finalizer, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
 from holdfast.oci.trampoline import Trampoline, bake
 from holdfast.testing.containerd import Node
+from holdfast.testing.counters import count
 from holdfast.testing.power import Power, powered
 from holdfast.testing.waiting import eventually
 
@@ -197,13 +198,6 @@ def test_nothing_is_stopped_by_a_checkpoint_that_was_damaged(
 
 def counts(node: Node, names: list[str]) -> dict[str, int]:
     return {name: count(node, name) for name in names}
-
-
-def count(node: Node, name: str) -> int:
-    found = ""
-    while not found:
-        found = node.exec(name, "sh", "-c", "[ -e /count ] && cat /count || echo 0").strip()
-    return int(found)
 
 
 def catches_term(pid: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from holdfast.store import open_store
 from holdfast.store.keys import load_keyring
 from holdfast.testing.containerd import Node
+from holdfast.testing.counters import count
 from holdfast.testing.networks import Network
 from holdfast.testing.servers import Server
 from holdfast.testing.waiting import eventually
@@ -66,11 +67,6 @@ def run(node: Node) -> dict[str, object]:
     return found
 
 
-def count(node: Node) -> int:
-    there = node.exec("mover", "sh", "-c", "[ -e /count ] && cat /count || echo 0")
-    return int(there)
-
-
 def checkpoint(
     node: Node, network: Network, *options: str, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
@@ -97,32 +93,32 @@ def test_there_and_back_again(nodes: tuple[Node, Node, list[Network]]) -> None:
         return network.sent - sent, network.received - received
 
     run(a)
-    eventually(lambda: count(a) > 1, "it counts")
+    eventually(lambda: count(a, "mover") > 1, "it counts")
     up, _ = travelled(lambda: checkpoint(a, net_a), net_a)
     assert up > whole
-    at = count(a)
+    at = count(a, "mover")
     up, _ = travelled(lambda: checkpoint(a, net_a, "--stop"), net_a)
     assert up < whole / 4  # one megabyte is new each half second
     a.remove("mover", signal=None)
 
     _, down = travelled(lambda: run(b), net_b)
     assert whole < down < 1.5 * whole
-    assert count(b) >= at
-    eventually(lambda: count(b) > at + 1, "it goes on")
+    assert count(b, "mover") >= at
+    eventually(lambda: count(b, "mover") > at + 1, "it goes on")
     up, _ = travelled(lambda: checkpoint(b, net_b, "--stop"), net_b)
     assert up < whole / 4
     b.remove("mover", signal=None)
 
     _, down = travelled(lambda: run(a), net_a)
     assert down < whole / 2  # what it had uploaded itself is still there
-    assert count(a) > at
+    assert count(a, "mover") > at
 
 
 @pytest.mark.soak
 def test_one_container_is_not_on_two_nodes(nodes: tuple[Node, Node, list[Network]]) -> None:
     a, b, (net_a, net_b) = nodes
     run(a)
-    eventually(lambda: count(a) > 0, "it counts")
+    eventually(lambda: count(a, "mover") > 0, "it counts")
     checkpoint(a, net_a)
     about = run(b)
     assert about["restored_from"] is None
@@ -140,5 +136,5 @@ def test_one_container_is_not_on_two_nodes(nodes: tuple[Node, Node, list[Network
     late = checkpoint(a, net_a, check=False)  # it comes back and believes that it may go on
     assert late.returncode == 4, late.stderr
     assert "in use by" in late.stderr
-    eventually(lambda: count(a) > 0, "and it was not harmed")
+    eventually(lambda: count(a, "mover") > 0, "and it was not harmed")
     checkpoint(b, net_b)

@@ -136,8 +136,15 @@ class Node:
         return self.ctr(*words, check=check)
 
     def exec(self, name: str, *args: str) -> str:
-        """What a command in a container prints."""
-        return self.ctr("task", "exec", "--exec-id", f"x{next(self._numbers)}", name, *args).stdout
+        """What a command in a container prints. The shim writes it to a file: `ctr` gives up a
+        pipe that it has not opened yet when the command ends."""
+        number = next(self._numbers)
+        printed = self.folder / f"printed-{number}"
+        words = ("--exec-id", f"x{number}", "--log-uri", printed.as_uri())
+        self.ctr("task", "exec", *words, name, *args)
+        text = printed.read_text()
+        printed.unlink()
+        return text
 
     def checkpoint(self, name: str, *options: str) -> Path:
         """`ctr task checkpoint`; gives the folder with the images that containerd asked for."""
