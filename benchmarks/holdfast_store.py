@@ -20,7 +20,7 @@ from holdfast.store.chunks.chunk import chunk_id
 from holdfast.store.parts.blocks import BLOCK
 from holdfast.store.parts.sources import Fetch, windows
 
-_WINDOWS = 4  # in a task, as in a save
+_WINDOWS = 8  # in a task, as in a save
 
 
 def save(store: Store, folder: Path) -> None:

@@ -120,3 +120,14 @@ def test_nothing_is_found_where_nothing_is(count: int) -> None:
     assert index.find(b"\xff" * 32) == []
     assert index.find_many([]) == []
     assert not np.any(index.places([b"\xff" * 32]).pack >= 0)
+
+
+def test_what_was_found_before_is_no_longer_all_when_more_is_there() -> None:
+    index = index_of({b"p" * 16: [1], b"q" * 16: [1]})
+    index.add_packs([b"p" * 16])
+    index.find(chunk(1)).clear()  # what was given is the caller's
+    assert index.find(chunk(1)) == [place(b"p" * 16, 1)]
+    index.add_packs([b"q" * 16])
+    assert len(index.find(chunk(1))) == 2
+    index.add_bodies([body(b"a" * 16, 1)])
+    assert len(index.find(chunk(1))) == 3

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FEW = 4
 _LOOSE = 32  # tables that are searched one by one while numpy is not there
 _SEARCHES = 500  # of that kind; who asks so often is served better with numpy
+_RECENT = 64  # answers that are remembered: who looks at a chunk mostly reads it next
 
 
 class Places(NamedTuple):
@@ -87,6 +88,7 @@ class Index:
         self._inline: dict[bytes, tuple[Any, ...]] = {}
         self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
+        self._recent: dict[bytes, tuple[Location, ...]] = {}
 
     def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
         """Remember chunks that stand in the log; `reset` says that these are all there are. They
@@ -98,6 +100,7 @@ class Index:
             if reset:
                 self._inline, self._bodies = {}, []
             self._bodies.append(bodies)
+            self._recent.clear()
 
     def _in_log(self) -> dict[bytes, tuple[Any, ...]]:
         """The chunks in the log. A long one is opened to be listed more often than to be read, so
@@ -117,6 +120,7 @@ class Index:
             unknown = [n for n in names if n not in self._numbers and n not in self._damaged]
             if not unknown:
                 return
+            self._recent.clear()
             # Where each answer takes a while, they are waited for together.
             ask = workers.fetching().map if len(unknown) > _FEW else map
             for name, table in zip(unknown, ask(self._table_or_none, unknown), strict=True):
@@ -161,18 +165,24 @@ class Index:
     def find(self, chunk: bytes) -> list[Location]:
         """Every place where the chunk is said to be."""
         with self._lock:
-            inline = self._in_log().get(chunk)
-            found = _located(inline) if inline else []
-            if not self._tables:
-                return found
-            if self._one_by_one():
-                return [*found, *chain.from_iterable(table.find(chunk) for table in self._tables)]
-            prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
-            for level in self._sorted():
-                at = int(level.prefixes.searchsorted(prefix))
-                if at < len(level.prefixes) and level.prefixes[at] == prefix:
-                    found += self._matches(level, at, chunk)
-            return found
+            found = self._recent.get(chunk)
+            if found is None:
+                if len(self._recent) >= _RECENT:
+                    self._recent.clear()
+                found = self._recent[chunk] = tuple(self._find(chunk))
+            return [*found]
+
+    def _find(self, chunk: bytes) -> Iterator[Location]:
+        if (inline := self._in_log().get(chunk)) is not None:
+            yield from _located(inline)
+        if not self._tables:
+            return
+        if self._one_by_one():
+            yield from chain.from_iterable(table.find(chunk) for table in self._tables)
+            return
+        prefix = np.uint64(int.from_bytes(chunk[:8], "big"))
+        for level in self._sorted():
+            yield from self._matches(level, int(level.prefixes.searchsorted(prefix)), chunk)
 
     def find_many(self, chunks: list[bytes]) -> list[list[Location]]:
         """`find` for many at once, with one search a level."""
@@ -264,16 +274,14 @@ class Index:
         """The pack that `places` gave a number."""
         return self._tables[pack].name
 
-    def _matches(self, level: _Level, at: int, chunk: bytes) -> list[Location]:
+    def _matches(self, level: _Level, at: int, chunk: bytes) -> Iterator[Location]:
         """The rows from `at` on that really are this chunk's."""
-        found = []
-        prefix = level.prefixes[at]
-        while at < len(level.prefixes) and level.prefixes[at] == prefix:
+        prefix = int.from_bytes(chunk[:8], "big")
+        while at < len(level.prefixes) and level.prefixes.item(at) == prefix:
             table, row = self._tables[level.packs.item(at)], level.rows.item(at)
             if table.id(row) == chunk:
-                found.append(table.location(row))
+                yield table.location(row)
             at += 1
-        return found
 
     def rows(self, volume: bytes) -> list[tuple[bytes, Location]]:
         """Every chunk that a volume is known to hold."""

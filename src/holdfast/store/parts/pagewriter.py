@@ -41,9 +41,9 @@ Item = TypeVar("Item")
 _WORDS = PAGE // 8
 
 _BLOCKS_PER_WINDOW = WINDOW // BLOCK
-# Windows for one task where most blocks will be as before, which is found out so quickly that
-# handing a window to a thread would take a good part of the time.
-_QUICK = 4
+# Windows for one task: of what is new, and where most blocks will be as before, which is found out
+# so quickly that handing a window to a thread would take a good part of the time.
+_SLOW, _QUICK = 2, 8
 # Beyond that many runs of pages a block is stored whole again: it keeps reading fast, and
 # keeps chunks of gathered pages from staying alive for a single page.
 _MAX_RUNS = 3 * PAGES // 4
@@ -137,7 +137,7 @@ class PageWriter:
         total = 0
         block = 0
         numbered = zip(windows, count(step=_BLOCKS_PER_WINDOW))
-        tasks = _batched(numbered, _QUICK if self._base is not None else 1)
+        tasks = _batched(numbered, _QUICK if self._base is not None else _SLOW)
         with closing(workers.in_order(self._examine, tasks, 2 * workers.count())) as examined:
             for blocks, size in examined:
                 for item in blocks:
@@ -227,6 +227,9 @@ class PageWriter:
         words = _words(data)
         try:
             if base.hash(block) == ZERO_ID:
+                used = np.bitwise_or.reduce(words, axis=1).nonzero()[0]
+                if len(used) <= PAGES // 2:
+                    return _Changes(used[:0], used, words[used])
                 old = np.zeros_like(words)
             else:
                 if before is None:
@@ -293,8 +296,8 @@ class PageWriter:
         while len(pages):
             count = min(len(pages), self._pages.room // PAGE)
             number, start = self._pages.add(table, contents[:count].data.cast("B"))
-            table.chunk[at, pages[:count]] = number
-            table.at[at, pages[:count]] = np.arange(count) + start // PAGE
+            table.chunk[at][pages[:count]] = number
+            table.at[at][pages[:count]] = np.arange(start // PAGE, start // PAGE + count)
             pages, contents = pages[count:], contents[count:]
 
 
