@@ -26,7 +26,17 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import measure
-from benchmarks.engine_alone import BARE, HOLD, LIMITS, PROGRAMS, STAY, VERSIONS, Raw, Times
+from benchmarks.engine_alone import (
+    EXECS,
+    HOLD,
+    LIMITS,
+    PROGRAMS,
+    STAY,
+    VERSIONS,
+    Raw,
+    Times,
+    execs,
+)
 from holdfast import Sandbox
 from holdfast.runtime.trial import clear
 from holdfast.testing.servers import SeaweedServer
@@ -59,17 +69,17 @@ TIMES = 4  # handovers of one sandbox in a round, to and fro
 INTRODUCTION = """# Sandboxes beside their engines alone
 
 `make bench` does each step once on both sides in every round, so that a noisy moment hits them
-alike. A checkpoint of the engine alone counts with one fsync of its bytes; Holdfast's is durable in
-the store. `create` is from the pool, also where there is a template, which has numpy imported; its
-first cell uses it, and one in a session without a template imports it before. `create, cold` of the
-engine alone is until its command returns, and Holdfast's until the agent inside has spoken; `first
-word` is until a Python program inside has spoken, on both sides. `exec python` runs whatever the
-machine's interpreter imports by itself from its site-packages, which may be most of it; `no site`
-is without (`-I -S`). `restore` is
-on the server that made the checkpoint, whose image is still on its disk; `from the store` is on
-another, which reads and verifies every byte. `handover` is until a second server of the same store
-runs the sandbox, {times} times to and fro in every round; the store is a directory, or a bucket of
-SeaweedFS.
+alike; programs are begun {execs} times, in what has nothing else to do. A checkpoint of the engine
+alone counts with one fsync of its bytes; Holdfast's is durable in the store. `create` is from the
+pool, also where there is a template, which has numpy imported; its first cell uses it, and one in a
+session without a template imports it before. `create, cold` of the engine alone is until its
+command returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python
+program inside has spoken, on both sides. `exec python` runs whatever the machine's interpreter
+imports by itself from its site-packages, which may be most of it; `no site` is without (`-I -S`).
+`restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
+store` is on another, which reads and verifies every byte. `handover` is until a second server of
+the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
+or a bucket of SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
@@ -143,9 +153,9 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
         process = await sandbox.exec(argv=list(argv))
         await process.wait()
 
-    await times.take("exec echo", run("/usr/bin/echo"))
-    await times.take("exec python", run("python3", "-c", "print(1)"))
-    await times.take("exec python, no site", run("python3", *BARE))
+    for _ in range(EXECS):
+        for row, argv in execs("python3").items():
+            await times.take(row, run(*argv))
     await times.take("checkpoint, empty", sandbox.checkpoint())
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     process = await back.exec("python", HOLD.format(size=size) + STAY)
@@ -192,7 +202,9 @@ async def templates(server: Server, times: Times) -> None:
 def introduction(tried: Iterable[str], rounds: int, size: int) -> str:
     machine = measure.machine(*(name for engine in tried for name in VERSIONS[engine]))
     load = os.getloadavg()[0]
-    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=load, times=TIMES)
+    return INTRODUCTION.format(
+        rounds=rounds, size=size, machine=machine, load=load, times=TIMES, execs=EXECS
+    )
 
 
 def table(engine: str, raw: Times, holdfast: Times) -> list[str]:

@@ -85,9 +85,25 @@ class EngineSuite(FreezingSuite):
         body = await make()
         with pytest.raises(NotFound, match="no-such-program"):
             await begin(body, "no-such-program")
-        with pytest.raises(HoldfastError):
-            await body.line.start(Start(argv=["true"], env=environment(body.build.root), cwd="/no"))
-        assert (await bash(body, "echo still here")).stdout == "still here\n"
+        env = environment(body.build.root)
+        with pytest.raises(HoldfastError, match="/no"):
+            await body.line.start(Start(argv=["true"], env=env, cwd="/no"))
+        made = "mkdir -p one two shut; echo hello > one/tool; chmod 0 shut; pwd"
+        made += "; printf '#!/bin/sh\\necho found' > two/tool; chmod +x two/tool"
+        home = (await bash(body, made)).stdout.strip()
+        for word in (f"{home}/one/tool", f"{home}/shut/tool", home):
+            with pytest.raises(HoldfastError, match="ermission"):
+                await begin(body, word)
+        with pytest.raises(HoldfastError, match="ermission"):
+            await body.line.start(Start(argv=["true"], env=env, cwd=f"{home}/shut"))
+        # As a shell does it: what cannot be run is passed over where the name is looked for.
+        path = f"{home}/one:{home}/two:{env['PATH']}"
+        found = await body.line.start(Start(argv=["tool"], env={**env, "PATH": path}))
+        assert (await result(found)).stdout == "found\n"
+        await bash(body, f"chmod +x {home}/one/tool")
+        with pytest.raises(HoldfastError, match="format"):
+            await begin(body, f"{home}/one/tool")
+        assert (await bash(body, "echo still here; pwd")).stdout.startswith("still here\n")
 
     async def test_input_and_its_end(self, make: Make) -> None:
         body = await make()
@@ -181,7 +197,14 @@ class EngineSuite(FreezingSuite):
             body, "id -u; grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status; ls /proc/self/fd"
         )
         lines = seen.stdout.split()
-        assert lines[0] == str(USER if os.geteuid() == 0 else os.geteuid())
+        user = USER if os.geteuid() == 0 else os.geteuid()
+        assert lines[0] == str(user)
+        became = "import os; print(os.getresuid(), os.getresgid()[:2], os.getpid() == os.getsid(0))"
+        became += "; os.setresuid(0, 0, 0)"
+        tried = await run(body, "python", "-c", became)
+        assert tried.stdout.startswith(f"({user}, {user}, {user})")
+        assert tried.stdout.endswith("True\n")
+        assert "PermissionError" in tried.stderr
         for name in ("CapPrm:", "CapEff:", "CapBnd:"):
             assert set(lines[lines.index(name) + 1]) == {"0"}
         assert lines[-4:] == ["0", "1", "2", "3"]  # 3 is the folder that `ls` reads

@@ -50,6 +50,18 @@ class Process:
         self.input_ends = False
         self.status: int | None = None
 
+    @classmethod
+    def on_pipes(cls, order: Order, pid: int, pipes: list[int]) -> Process:
+        """With our ends of the pipes that are its standard streams."""
+        process = cls(order["id"], pid, order["window"])
+        given, output, errors = pipes
+        process.outputs = {output: "stdout", errors: "stderr"}
+        if order.get("stdin", True):
+            process.input = given
+        else:
+            os.close(given)
+        return process
+
 
 class Spare:
     """A child that was forked before anybody asked for it, with pipes of its own, and waits to be
@@ -140,14 +152,7 @@ def spawn(order: Order, text: bytes, spare: Spare | None) -> Process:
     child = hand_out(text, spare)
     try:
         heed(child)
-        process = Process(order["id"], child.pid, order["window"])
-        input_end, output, errors = child.take(0, 1, 2)
-        process.outputs = {output: "stdout", errors: "stderr"}
-        if order.get("stdin", True):
-            process.input = input_end
-        else:
-            os.close(input_end)
-        return process
+        return Process.on_pipes(order, child.pid, child.take(0, 1, 2))
     finally:
         child.close()
 

@@ -17,6 +17,7 @@ from holdfast.sandbox.agent.children import (
     set_size,
     spawn,
 )
+from holdfast.sandbox.agent.nobody import Nobody, can_begin
 from holdfast.sandbox.agent.small import (
     SIGCHLD,
     SIGKILL,
@@ -50,6 +51,8 @@ class Agent:
         self.processes: dict[str, Process] = {}
         self.spares: list[Spare] = []
         self.ready = int(os.environ.get("SPARES", SPARES))  # so many of them, when it is quiet
+        # Where the engine says that forks are dear, programs are begun without.
+        self.nobody = Nobody() if os.environ.get("FORKS") == "dear" else None
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -255,7 +258,10 @@ class Agent:
     def start(self, order: Order, text: bytes) -> None:
         identity = order["id"]
         try:
-            process = spawn(order, text, self.spares.pop(0) if self.spares else None)
+            if self.nobody is not None and can_begin(order):
+                process = self.nobody.begin(order)
+            else:
+                process = spawn(order, text, self.spares.pop(0) if self.spares else None)
         except OSError as error:
             where = f": {error.filename}" if error.filename else ""
             self.send(type="failed", id=identity, message=f"{error.strerror}{where}")

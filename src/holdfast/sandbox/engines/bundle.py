@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from holdfast.sandbox.contract import Build
 
 _CAPABILITIES = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN"]
 NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
 Config = dict[str, object]
 
 
-def config(build: Build, *mounts: Config, **linux: object) -> Config:
-    """What every engine that reads OCI bundles is told; `mounts` and `linux` are its own."""
+def config(
+    build: Build,
+    *mounts: Config,
+    environ: Mapping[str, str] = NOTHING,
+    capabilities: Sequence[str] = (),
+    **linux: object,
+) -> Config:
+    """What every engine that reads OCI bundles is told; all but the build is its own. Environment
+    and capabilities are the agent's: no program has them."""
     binds = [
         {
             "destination": mount.target,
@@ -23,7 +34,7 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
         }
         for mount in build.root.mounts
     ]
-    environ = {"PATH": "/usr/bin:/bin", "SHARED_MEMORY": "/dev/shm", **build.root.environ}
+    told = {"PATH": "/usr/bin:/bin", "SHARED_MEMORY": "/dev/shm", **build.root.environ, **environ}
     sets = ("bounding", "effective", "permitted")
     return {
         "ociVersion": "1.0.2",
@@ -31,10 +42,10 @@ def config(build: Build, *mounts: Config, **linux: object) -> Config:
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(build.root.agent),
-            "env": [f"{name}={value}" for name, value in environ.items()],
+            "env": [f"{name}={value}" for name, value in told.items()],
             "cwd": "/",
             "noNewPrivileges": True,
-            "capabilities": dict.fromkeys(sets, _CAPABILITIES),
+            "capabilities": {each: [*_CAPABILITIES, *capabilities] for each in sets},
             "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}],
         },
         "root": {"path": str(build.volume.merged), "readonly": False},

@@ -28,6 +28,8 @@ from holdfast.sandbox.spawning import Spawner
 PLATFORM = "systrap"
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
 HOST_PROCESSES = 4096
+_FORKS = {"FORKS": "dear"}
+_LIMITING = ("CAP_SYS_RESOURCE",)  # the agent takes limits on that are a program's, and others next
 
 
 class GvisorEngine(ContainerEngine["GvisorBox"]):
@@ -94,7 +96,14 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
 class GvisorBox(ContainerBox):
     """One container of runsc."""
 
-    flags = (f"--platform={PLATFORM}", "--network=none", "--ignore-cgroups", "--overlay2=none")
+    flags = (
+        f"--platform={PLATFORM}",
+        "--network=none",
+        "--ignore-cgroups",
+        "--overlay2=none",
+        # What is mounted is read-only, and nobody asks the host at every step of every path.
+        "--file-access-mounts=exclusive",
+    )
 
     def __init__(self, engine: GvisorEngine, build: Build, groups: Groups) -> None:
         super().__init__(engine.program, engine.environ, build, groups, engine.spawn)
@@ -103,7 +112,7 @@ class GvisorBox(ContainerBox):
     def config(self) -> Config:
         run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
         run["options"] = ["nosuid", "nodev", "mode=755"]  # the agent's own, and nobody else's
-        return bundle.config(self._build, run)
+        return bundle.config(self._build, run, environ=_FORKS, capabilities=_LIMITING)
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log
