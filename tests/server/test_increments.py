@@ -52,9 +52,12 @@ async def test_only_what_changed_is_stored_and_all_comes_back(start: Starter, en
     server = start("--engine", engine)
     wire = await created(server, enable_checkpoint=True)
     await wire.send(language="python", code=HOLD, process_id="held")
-    while "up" not in wire.output():
+    # The whole line: programs write unbuffered, so its end may come later by itself, and would be
+    # taken for an answer. The first checkpoint would be of a program that has yet to answer.
+    while "up\n" not in wire.output():
         await wire.next()
-    await said(wire, "go")  # what an interpreter touches only the first time is touched
+    # What an interpreter touches only the first time is touched.
+    assert (await said(wire, "go")).split()[1:] == ["1"]
     first = await checkpoint(wire)
     assert first > 48 << 20
     assert await checkpoint(wire) <= running
