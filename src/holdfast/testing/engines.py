@@ -242,7 +242,14 @@ except PermissionError:
 """
         seen = await run(body, "python", "-c", attack)
         assert [line for line in seen.stdout.splitlines() if not line.startswith("wrote 0")] == []
-        assert (await bash(body, "echo alive")).stdout == "alive\n"
+        # Nor is there a moment, while it begins programs, in which it can be ended.
+        hammer = "import os\nprint('up', flush=True)\nwhile True:\n try: os.kill(1, 9)\n"
+        hammer += " except PermissionError: continue"
+        beating = await begin(body, "python", "-c", hammer)
+        for number in range(10):
+            assert (await bash(body, f"echo alive {number}")).stdout == f"alive {number}\n"
+        assert body.line.processes  # it beats still
+        beating.kill()
 
     async def test_there_is_no_network(self, engine: Engine, make: Make) -> None:
         body = await make()

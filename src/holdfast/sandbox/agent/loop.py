@@ -17,7 +17,7 @@ from holdfast.sandbox.agent.children import (
     set_size,
     spawn,
 )
-from holdfast.sandbox.agent.nobody import Nobody, can_begin
+from holdfast.sandbox.agent.nobody import Nobody, can_begin, step_aside, wanted
 from holdfast.sandbox.agent.small import (
     SIGCHLD,
     SIGKILL,
@@ -51,8 +51,7 @@ class Agent:
         self.processes: dict[str, Process] = {}
         self.spares: list[Spare] = []
         self.ready = int(os.environ.get("SPARES", SPARES))  # so many of them, when it is quiet
-        # Where the engine says that forks are dear, programs are begun without.
-        self.nobody = Nobody() if os.environ.get("FORKS") == "dear" else None
+        self.nobody: Nobody | None = None  # where forks are dear, programs are begun without
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -363,4 +362,12 @@ def look_after(source: int, sink: int) -> NoReturn:
     """Everything inside, from the moment in which the first program may begin."""
     may_be_looked_at(False)
     keep_orphans()
-    Agent(source, sink).run()
+    agent = Agent(source, sink)
+    if not wanted():
+        agent.run()
+
+    def run() -> NoReturn:
+        agent.nobody = Nobody()
+        agent.run()
+
+    step_aside(run)

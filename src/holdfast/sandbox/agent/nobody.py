@@ -1,10 +1,10 @@
-"""Programs that a thread begins which is nobody then: nothing of the agent is copied for them.
+"""Programs that are begun by somebody who is nobody then: nothing of the agent is copied for them.
 
 A forked child of ours is the copy of an interpreter, and in gVisor it takes longer to become a
 program, even one that waited for that, than most small programs run. `posix_spawn` copies nothing,
 but its child does nothing on the way either: what the program is to be, whoever begins it must be.
-The kernel keeps users by thread. So a thread becomes the program's user, begins it, and is root
-again; a thread of its own, because who may end the agent is judged by the user of its first one.
+The kernel keeps users by thread. So our thread becomes the program's user, begins it, and is root
+again. It is not our first one, by whose user the kernel judges who may end us: that steps aside.
 """
 
 from __future__ import annotations
@@ -12,23 +12,48 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from _queue import SimpleQueue
-from _thread import start_new_thread
+import sys
+from _signal import SIG_BLOCK, pthread_sigmask  # type: ignore[import-not-found]
+from _thread import allocate_lock, start_new_thread
 
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.agent.children import Process, bar_power, libc
-from holdfast.sandbox.agent.small import SIGPIPE, SIGXFSZ, TYPE_CHECKING
+from holdfast.sandbox.agent.small import SIGCHLD, SIGPIPE, SIGXFSZ, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
 
     from holdfast.sandbox.agent.small import Order
 
     Streams = list[int]
-    Asked = tuple[Order, Streams]
 
 # Of one thread; the library's own functions change all of them.
 SETRESUID, SETRESGID = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine, (0, 0))
+
+
+def wanted() -> bool:
+    """Whether the engine says that forks are dear, and users can be changed here."""
+    return os.environ.get("FORKS") == "dear" and SETRESUID != 0
+
+
+def step_aside(go_on: Callable[[], NoReturn]) -> NoReturn:
+    """Let another thread do all that is to be done from here on."""
+
+    def run() -> None:
+        try:
+            go_on()
+        except BaseException:  # noqa: BLE001  nobody else would end the agent
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(70)
+
+    start_new_thread(run, ())
+    pthread_sigmask(SIG_BLOCK, {SIGCHLD})  # or it would be woken up for each
+    for_good = allocate_lock()
+    for_good.acquire()
+    while True:
+        for_good.acquire()
 
 
 def can_begin(order: Order) -> bool:
@@ -37,13 +62,12 @@ def can_begin(order: Order) -> bool:
 
 
 class Nobody:
-    """The thread."""
+    """Begins programs in the thread that makes it, which has no power to pass on from then on."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[Asked] = SimpleQueue()
-        self._answers: SimpleQueue[int | OSError] = SimpleQueue()
+        bar_power()
+        os.umask(0o022)
         self._limits: dict[str, int] = {}
-        start_new_thread(self._serve, ())
 
     def begin(self, order: Order) -> Process:
         """Raises OSError when it cannot be run."""
@@ -55,10 +79,7 @@ class Nobody:
                 ours.append(ends[0] if ours_reads else ends[1])
                 theirs.append(ends[1] if ours_reads else ends[0])
                 os.set_blocking(ours[-1], False)
-            self._asked.put((order, theirs))
-            answer = self._answers.get()
-            if isinstance(answer, OSError):
-                raise answer
+            pid = self._begin(order, theirs)
         except OSError:
             for fd in ours:
                 os.close(fd)
@@ -66,36 +87,26 @@ class Nobody:
         finally:
             for fd in theirs:
                 os.close(fd)
-        return Process.on_pipes(order, answer, ours)
-
-    # -- in the thread
-
-    def _serve(self) -> None:
-        bar_power()
-        os.umask(0o022)
-        while True:
-            order, streams = self._asked.get()
-            try:
-                answer: int | OSError = self._begin(order, streams)
-            except OSError as error:
-                answer = error
-            except Exception as error:  # noqa: BLE001  told to whoever asked
-                answer = OSError(errno.EINVAL, type(error).__name__)
-            self._answers.put(answer)
+        return Process.on_pipes(order, pid, ours)
 
     def _begin(self, order: Order, streams: Streams) -> int:
-        limits = order.get("limits", {})
-        if limits != self._limits:
-            for name, limit in limits.items():
-                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-            self._limits = limits
+        self._limit(order.get("limits", {}))
         be(USER)
         try:
             os.chdir(order.get("cwd") or "/")
             return spawned(order, streams)
+        except ValueError as error:  # for what no program can be given
+            raise OSError(errno.EINVAL, type(error).__name__) from error
         finally:
             be(0)
             os.chdir("/")
+
+    def _limit(self, limits: dict[str, int]) -> None:
+        """They are ours, too; we need less, and may raise them again."""
+        if limits != self._limits:
+            for name, limit in limits.items():
+                resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+            self._limits = limits
 
 
 def be(user: int) -> None:
