@@ -44,17 +44,53 @@ async def test_afterwards():
 """
 
 
+NEVER_ENDS = """
+import time, pytest
+from tests import conftest
+
+conftest._TO_END = 1.0
+
+@pytest.fixture
+def clinging():
+    yield
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:  # as somebody does who waits for what never comes
+            continue
+
+def test_that_never_ends(clinging):
+    pass
+
+def test_afterwards():
+    pass
+"""
+
+
+def run(
+    tests: str, folder: Path, repository: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\ntimeout = 2\n")
+    (folder / "test_some.py").write_text(tests)
+    own = ("--basetemp", str(folder / "own"))  # whose end is nobody else's
+    words = ["-m", "pytest", "-q", "-p", "tests.conftest", *own, *options, str(folder)]
+    return subprocess.run(
+        [sys.executable, *words], cwd=repository, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_one_that_never_ends_takes_its_worker_along_and_nothing_else(
+    tmp_path: Path, repository: Path
+) -> None:
+    done = run(NEVER_ENDS, tmp_path, repository, "-n", "1", "--max-worker-restart", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    # Its worker is lost in its end; both calls were good.
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    assert "in clinging" in done.stderr  # where it stood
+
+
 @pytest.mark.parametrize("tests", [HANGS, FAILS], ids=["hangs", "fails"])
 def test_of_two_asynchronous_ones_one_passes(tests: str, tmp_path: Path, repository: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\ntimeout = 2\n")
-    (tmp_path / "test_some.py").write_text(tests)
-    own = ("--basetemp", str(tmp_path / "own"))  # whose end is nobody else's
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", *own, str(tmp_path)],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(tests, tmp_path, repository)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout, done.stdout
