@@ -54,7 +54,6 @@ LIMITS = {
     "restore, full, from the store": "the image read, verified, and restored",
 }
 BARE = ("-I", "-S", "-c", "print(1)")
-EXECS = 3  # of each kind, in every round
 
 
 def execs(python: str) -> dict[str, tuple[str, ...]]:
@@ -152,9 +151,8 @@ class Raw:
                 times.run("create", lambda run=run: self.do(*run))
                 times["create, cold"] = times["create, template"] = times["create"]
                 time.sleep(2)  # its own program begins, and would take the processors
-                for _ in range(EXECS):
-                    for row, argv in execs(self.interpreter()).items():
-                        times.run(row, lambda argv=argv, name=name: self.do("exec", name, *argv))
+                for row, argv in execs(self.interpreter()).items():
+                    times.run(row, lambda argv=argv, name=name: self.do("exec", name, *argv))
             else:
                 self.do(*run)
                 time.sleep(2)  # it fills its memory

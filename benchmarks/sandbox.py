@@ -27,7 +27,6 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import measure
 from benchmarks.engine_alone import (
-    EXECS,
     HOLD,
     LIMITS,
     PROGRAMS,
@@ -69,17 +68,17 @@ TIMES = 4  # handovers of one sandbox in a round, to and fro
 INTRODUCTION = """# Sandboxes beside their engines alone
 
 `make bench` does each step once on both sides in every round, so that a noisy moment hits them
-alike; programs are begun {execs} times, in what has nothing else to do. A checkpoint of the engine
-alone counts with one fsync of its bytes; Holdfast's is durable in the store. `create` is from the
-pool, also where there is a template, which has numpy imported; its first cell uses it, and one in a
-session without a template imports it before. `create, cold` of the engine alone is until its
-command returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python
-program inside has spoken, on both sides. `exec python` runs whatever the machine's interpreter
-imports by itself from its site-packages, which may be most of it; `no site` is without (`-I -S`).
-`restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
-store` is on another, which reads and verifies every byte. `handover` is until a second server of
-the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
-or a bucket of SeaweedFS.
+alike; programs are begun in what has nothing else to do. A checkpoint of the engine alone counts
+with one fsync of its bytes; Holdfast's is durable in the store. `create` is from the pool, also
+where there is a template, which has numpy imported; its first cell uses it, and one in a session
+without a template imports it before. `create, cold` of the engine alone is until its command
+returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
+inside has spoken, on both sides. `exec python` runs whatever the machine's interpreter imports by
+itself from its site-packages, which may be most of it; `no site` is without (`-I -S`). `restore` is
+on the server that made the checkpoint, whose image is still on its disk; `from the store` is on
+another, which reads and verifies every byte. `handover` is until a second server of the same store
+runs the sandbox, {times} times to and fro in every round; the store is a directory, or a bucket of
+SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
@@ -153,9 +152,8 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
         process = await sandbox.exec(argv=list(argv))
         await process.wait()
 
-    for _ in range(EXECS):
-        for row, argv in execs("python3").items():
-            await times.take(row, run(*argv))
+    for row, argv in execs("python3").items():
+        await times.take(row, run(*argv))
     await times.take("checkpoint, empty", sandbox.checkpoint())
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     process = await back.exec("python", HOLD.format(size=size) + STAY)
@@ -202,9 +200,7 @@ async def templates(server: Server, times: Times) -> None:
 def introduction(tried: Iterable[str], rounds: int, size: int) -> str:
     machine = measure.machine(*(name for engine in tried for name in VERSIONS[engine]))
     load = os.getloadavg()[0]
-    return INTRODUCTION.format(
-        rounds=rounds, size=size, machine=machine, load=load, times=TIMES, execs=EXECS
-    )
+    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=load, times=TIMES)
 
 
 def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
