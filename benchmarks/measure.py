@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.runtime import engines
 from holdfast.runtime.probes.engines import version_of
 
+_SETTLING = 1.0  # seconds
 _BEGIN, _END = "<!-- figures: written by the benchmark -->\n", "<!-- end of figures -->\n"
 
 
@@ -30,8 +31,10 @@ class Cost:
 def run(
     command: Sequence[str] | str, repository: Path, *, env: dict[str, str] | None = None
 ) -> Cost:
-    """Run a command to its end, with everything that was written before synced first."""
+    """Run a command to its end, with everything that was written before synced first, and some
+    time for the disk: what was deleted before is discarded there in the background."""
     os.sync()
+    time.sleep(_SETTLING)
     before = size_of(repository)
     used = _children()
     start = time.perf_counter()
