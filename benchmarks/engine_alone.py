@@ -28,12 +28,12 @@ SAVING = {"gvisor": ("-compression=none",), "runc": ("--file-locks",)}
 HOLD = "import os, time\nx = bytearray(os.urandom(1 << 20)) * {size}\nprint('up', flush=True)\n"
 STAY = "while True: time.sleep(1)"
 BEAT = "while True: open('/beat', 'w').close(); time.sleep(0.01)"  # seen from outside
-# Says a word, then how long programs take that a process inside starts and waits for: no way in
-# from outside is shorter. In ms: echo, Python, and Python without its site-packages.
+# Says a word, then how long programs take that a process inside starts and waits for, in ms: no way
+# in from outside is shorter.
 INSIDE = """
 import os, time
 print(1, flush=True)
-for argv in (["/usr/bin/echo"], [{python!r}, "-c", "print(1)"], [{python!r}, *{bare}]):
+for argv in {programs}:
     began = time.perf_counter()
     pid = os.posix_spawn(argv[0], argv, {{}}, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
     os.waitpid(pid, 0)
@@ -49,19 +49,18 @@ LIMITS = {
     "create, cold": "first word, cold",
     "exec echo": "echo, from inside",
     "exec python": "python, from inside",
-    "exec python, no site": "python, no site, from inside",
+    "exec python, ours": "python, ours, from inside",
     "restore, full": "restored, until something inside runs",
     "restore, full, from the store": "the image read, verified, and restored",
 }
-BARE = ("-I", "-S", "-c", "print(1)")
 
 
 def execs(python: str) -> dict[str, tuple[str, ...]]:
-    """Programs that are begun in what runs."""
+    """Programs that are begun in what runs: the system's interpreter, and the one that we are."""
     return {
         "exec echo": ("/usr/bin/echo",),
-        "exec python": (python, "-c", "print(1)"),
-        "exec python, no site": (python, *BARE),
+        "exec python": ("/usr/bin/python3", "-c", "print(1)"),
+        "exec python, ours": (python, "-c", "print(1)"),
     }
 
 
@@ -108,7 +107,7 @@ class Raw:
     def speak(self, number: int) -> IO[str]:
         """Run a container until its program has said something; it has more to say."""
         name = f"word-{number}-{os.getpid()}"
-        program = INSIDE.format(python=self.interpreter(), bare=BARE)
+        program = INSIDE.format(programs=[*execs(self.interpreter()).values()])
         argv = [self.interpreter(), "-I", "-S", "-c", program]
         run = ("run", "-detach", "-bundle", str(self.bundle(name, argv)), name)
         hear, say = os.pipe()
@@ -139,7 +138,7 @@ class Raw:
 
     def round(self, number: int, size: int, times: Times) -> None:
         with times.run("first word, cold", lambda: self.speak(number)) as told:
-            for name in ("exec echo", "exec python", "exec python, no site"):
+            for name in execs(""):
                 times.setdefault(LIMITS[name], []).append(float(told.readline()))
         self.do("delete", "-force", f"word-{number}-{os.getpid()}")
         for kind, megabytes, then in (("empty", 0, STAY), ("full", size, BEAT)):

@@ -51,7 +51,7 @@ GOALS = {  # None where there is none
     "first word, cold": 1.3,
     "exec echo": 0.5,
     "exec python": 0.7,
-    "exec python, no site": 0.7,
+    "exec python, ours": None,
     "checkpoint, empty": 1.3,
     "checkpoint, full": 1.3,
     "restore, empty": 1.3,
@@ -73,12 +73,12 @@ with one fsync of its bytes; Holdfast's is durable in the store. `create` is fro
 where there is a template, which has numpy imported; its first cell uses it, and one in a session
 without a template imports it before. `create, cold` of the engine alone is until its command
 returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
-inside has spoken, on both sides. `exec python` runs whatever the machine's interpreter imports by
-itself from its site-packages, which may be most of it; `no site` is without (`-I -S`). `restore` is
-on the server that made the checkpoint, whose image is still on its disk; `from the store` is on
-another, which reads and verifies every byte. `handover` is until a second server of the same store
-runs the sandbox, {times} times to and fro in every round; the store is a directory, or a bucket of
-SeaweedFS.
+inside has spoken, on both sides. `exec python` is the system's interpreter, `ours` the one that
+Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it.
+`restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
+store` is on another, which reads and verifies every byte. `handover` is until a second server of
+the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
+or a bucket of SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
