@@ -103,7 +103,15 @@ class EngineSuite(FreezingSuite):
         await bash(body, f"chmod +x {home}/one/tool")
         with pytest.raises(HoldfastError, match="format"):
             await begin(body, f"{home}/one/tool")
-        assert (await bash(body, "echo still here; pwd")).stdout.startswith("still here\n")
+        with pytest.raises(HoldfastError):
+            await body.line.start(Start(argv=["true"], env=env, limits={"NO_SUCH": 1}))
+        # Each program has limits of its own, also wider ones than the one before.
+        for blocks in (1024, 2048):
+            limits = {"FSIZE": blocks * 512}
+            argv = ["/bin/sh", "-c", "ulimit -f"]
+            told = await body.line.start(Start(argv=argv, env=env, limits=limits))
+            assert (await result(told)).stdout == f"{blocks}\n"
+        assert (await bash(body, "echo still here")).stdout == "still here\n"
 
     async def test_input_and_its_end(self, make: Make) -> None:
         body = await make()
@@ -242,10 +250,11 @@ except PermissionError:
 """
         seen = await run(body, "python", "-c", attack)
         assert [line for line in seen.stdout.splitlines() if not line.startswith("wrote 0")] == []
-        # Nor is there a moment, while it begins programs, in which it can be ended.
+        # Nor can who aims at it end it in a moment in which it begins programs.
         hammer = "import os\nprint('up', flush=True)\nwhile True:\n try: os.kill(1, 9)\n"
         hammer += " except PermissionError: continue"
         beating = await begin(body, "python", "-c", hammer)
+        await until(lambda: bool([*beating.replay.after(0)]), "it beats")
         for number in range(10):
             assert (await bash(body, f"echo alive {number}")).stdout == f"alive {number}\n"
         assert body.line.processes  # it beats still

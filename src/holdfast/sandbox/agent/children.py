@@ -63,6 +63,14 @@ class Process:
         return process
 
 
+def lay_pipes(ours: list[int], theirs: list[int], *we_read: bool) -> None:
+    """Pipes between us and a child, each end in its list; also those before one that fails."""
+    for reading in we_read:
+        ends = os.pipe()
+        ours.append(ends[0] if reading else ends[1])
+        theirs.append(ends[1] if reading else ends[0])
+
+
 class Spare:
     """A child that was forked before anybody asked for it, with pipes of its own, and waits to be
     told what to become. Everything that can be done before is done; it has our user until then,
@@ -72,10 +80,7 @@ class Spare:
         theirs: list[int] = []
         self.ours: list[int] = []
         try:
-            for ours_reads in (False, False, True, True, True):  # order, 0, 1, 2, trouble
-                ends = os.pipe()
-                self.ours.append(ends[0] if ours_reads else ends[1])
-                theirs.append(ends[1] if ours_reads else ends[0])
+            lay_pipes(self.ours, theirs, False, False, True, True, True)  # order, 0, 1, 2, trouble
             for fd in self.ours[1:4]:
                 os.set_blocking(fd, False)
             self.pid = os.fork()

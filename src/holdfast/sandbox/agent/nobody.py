@@ -17,7 +17,7 @@ from _signal import SIG_BLOCK, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import allocate_lock, start_new_thread
 
 from holdfast.sandbox.agent import USER
-from holdfast.sandbox.agent.children import Process, bar_power, libc
+from holdfast.sandbox.agent.children import Process, bar_power, lay_pipes, libc
 from holdfast.sandbox.agent.small import SIGCHLD, SIGPIPE, SIGXFSZ, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,11 +74,9 @@ class Nobody:
         ours: Streams = []
         theirs: Streams = []
         try:
-            for ours_reads in (False, True, True):
-                ends = os.pipe()
-                ours.append(ends[0] if ours_reads else ends[1])
-                theirs.append(ends[1] if ours_reads else ends[0])
-                os.set_blocking(ours[-1], False)
+            lay_pipes(ours, theirs, False, True, True)
+            for fd in ours:
+                os.set_blocking(fd, False)
             pid = self._begin(order, theirs)
         except OSError:
             for fd in ours:
@@ -90,12 +88,14 @@ class Nobody:
         return Process.on_pipes(order, pid, ours)
 
     def _begin(self, order: Order, streams: Streams) -> int:
-        self._limit(order.get("limits", {}))
-        be(USER)
         try:
+            self._limit(order.get("limits", {}))
+            be(USER)
             os.chdir(order.get("cwd") or "/")
             return spawned(order, streams)
-        except ValueError as error:  # for what no program can be given
+        except OSError:
+            raise
+        except Exception as error:  # one program cannot be begun; others run
             raise OSError(errno.EINVAL, type(error).__name__) from error
         finally:
             be(0)
