@@ -28,7 +28,7 @@ from holdfast.sandbox.spawning import Spawner
 PLATFORM = "systrap"
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
 HOST_PROCESSES = 4096
-# One child for what needs one: each that waits is ended, which takes its time, before a freeze.
+# Plain programs do without a child; one waits for what needs one.
 _FORKS = {"FORKS": "dear", "SPARES": "1"}
 _LIMITING = ("CAP_SYS_RESOURCE",)  # the agent takes limits on that are a program's, and others next
 
