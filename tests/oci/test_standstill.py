@@ -32,14 +32,15 @@ def test_all_go_on_but_those_that_did_not(tmp_path: Path) -> None:
         try:
             eventually(lambda: len(list(below(first.pid))) == 2, "all are there")
             waiting, going = below(first.pid)
-            for each in (first.pid, waiting, going):
+            everyone = (first.pid, waiting, going)
+            for each in everyone:
                 os.kill(each, signal.SIGSTOP)
                 (tmp_path / f"core-{each}.img").write_bytes(
                     core(STOPPED if each == waiting else ALIVE)
                 )
             thread = bytes(8) + struct.pack("<I", 2) + bytes([0x08, 1])
             (tmp_path / "core-1.img").write_bytes(thread)  # says nothing about a process
-            eventually(lambda: state(first.pid) == state(going) == "T", "they stand still")
+            eventually(lambda: {state(each) for each in everyone} == {"T"}, "they stand still")
             let_go(first.pid, tmp_path)
             eventually(lambda: state(first.pid) == state(going) == "S", "they go on")
             assert state(waiting) == "T"
