@@ -36,6 +36,7 @@ async def test_a_sandbox_in_a_root_without_python(engine: type[Engine], tmp_path
     root = roots.foreign("small", lower, tmp_path / "root", digest)
     body = await Workshop(engine(), tmp_path / "boxes").make(root, Limits(disk_bytes=16 << 20))
     try:
+        await body.warm()  # nothing of what it begins is there
         script = "cat /etc/whose; echo $(cat /proc/self/status | while read a b; do"
         script += " [ $a = Uid: ] && echo $b; done); echo kept > /root/x; cat /root/x"
         process = await body.line.start(

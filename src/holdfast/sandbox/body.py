@@ -23,6 +23,7 @@ from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")
 _WARM_SECONDS = 30.0
+_OFTEN = (["/usr/bin/python3", "-c", "pass"], ["bash", "-c", ":"])
 Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 
@@ -41,14 +42,16 @@ class Body:
         return self.build.folder / "image"
 
     async def warm(self) -> None:
-        """Let a program begin and end, so that the next finds libraries and folders in memory."""
+        """Let programs that are often asked for begin and end, so that the next find libraries and
+        folders in memory: gVisor keeps its own of both."""
         root = self.build.root
-        # One in which nothing begins says so to whoever uses it.
-        with contextlib.suppress(HoldfastError, TimeoutError):
-            env = {"PATH": root.path, "LC_CTYPE": "C.UTF-8"}
-            first = await self.line.start(Start(argv=[*root.python, "-c", "pass"], env=env))
-            async with asyncio.timeout(_WARM_SECONDS):
-                await first.wait()
+        env = {"PATH": root.path, "LC_CTYPE": "C.UTF-8"}
+        for argv in ([*root.python, "-c", "pass"], *_OFTEN):
+            # What is not there, or does not begin, says so to whoever asks for it.
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                program = await self.line.start(Start(argv=argv, env=env))
+                async with asyncio.timeout(_WARM_SECONDS):
+                    await program.wait()
 
     async def end(self) -> None:
         await self.box.end()
