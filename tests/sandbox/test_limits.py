@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from holdfast.sandbox import limits
 from holdfast.sandbox.limits import Groups
 
 
@@ -25,3 +28,17 @@ def test_a_command_that_cannot_come_inside_does_not_begin(tmp_path: Path) -> Non
     argv = Groups((tmp_path / "gone",)).wrap(["/bin/echo", "outside"])
     told = subprocess.run(argv, capture_output=True, text=True)
     assert (told.returncode != 0, told.stdout) == (True, "")
+
+
+def test_groups_that_stay_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "_TRY_SECONDS", 0.0)
+    gone, empty, busy = (tmp_path / name for name in ("gone", "empty", "busy"))
+    empty.mkdir()
+    (busy / "inside").mkdir(parents=True)
+    Groups((gone, busy, empty)).remove()
+    assert not empty.exists()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the control group {busy} stays: something in it has not ended"
+    ]

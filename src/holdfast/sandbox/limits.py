@@ -6,6 +6,7 @@ nothing of a sandbox ever runs outside of them.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from pathlib import Path
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox.contract import Limits
 
+log = logging.getLogger("holdfast.sandbox")
 _MOUNT = Path("/sys/fs/cgroup")
 FAMILY = "holdfast"
 _PERIOD = 100_000  # microseconds, of the CPU quota
+_TRIES, _TRY_SECONDS = 50, 0.05  # until something that was killed has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +79,20 @@ class Groups:
         raise HoldfastError("there is no control group that could make it stand still")
 
     def remove(self) -> None:
-        """Remove the groups; the kernel refuses while something in them is still ending."""
+        """Remove the groups; the kernel refuses while something in them is still ending. What
+        stays is told of."""
         for folder in self.folders:
-            for _ in range(50):
+            for _ in range(_TRIES):
                 try:
                     folder.rmdir()
                 except FileNotFoundError:
                     break
                 except OSError:
-                    time.sleep(0.05)
+                    time.sleep(_TRY_SECONDS)
                 else:
                     break
+            else:
+                log.warning("the control group %s stays: something in it has not ended", folder)
 
 
 def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> Groups:
