@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -217,6 +219,30 @@ def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:
         with sync.Session.resume("counted", store=place) as session:
             assert session.execute("float(c.data[200_000])", check=True).value == expected
             session.checkpoint()
+
+
+RESUME = """
+import sys
+from holdfast import sync
+from holdfast.store import open_store
+with sync.Session.resume("m", store=open_store(sys.argv[1])) as session:
+    told = [session.execute("float(a.sum())", check=True).value, "numpy" in sys.modules]
+print(*told, "numpy" in sys.modules)  # and nothing that was verified needed it
+"""
+
+
+def test_the_host_needs_no_numpy_to_bring_arrays_back(tmp_path: Path) -> None:
+    """It would load it at the same time as the worker does, who is being waited for."""
+    with sync.Session("m", store=open_store(tmp_path / "s")) as session:
+        session.execute(MAKE, check=True)
+        session.checkpoint()
+        session.execute("a[1000:90_000] += 1\nsame[:] = 3", check=True)
+        session.checkpoint()
+        wanted = session.execute("float(a.sum())", check=True).value
+    told = subprocess.run(
+        [sys.executable, "-c", RESUME, tmp_path / "s"], capture_output=True, text=True, check=False
+    )
+    assert told.stdout.split() == [str(wanted), "False", "False"], told.stderr
 
 
 def test_libraries_are_imported_ahead_as_far_as_they_are_known() -> None:

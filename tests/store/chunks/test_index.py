@@ -69,6 +69,14 @@ def test_every_place_is_found(packs: dict[bytes, list[int]]) -> None:
             assert n in packs[name]
             assert columns.offset[n] == place(name, n).offset
     present = sorted({n for numbers in packs.values() for n in numbers})
+    for n, found in enumerate(index.located([chunk(n) for n in wanted])):
+        assert (found is None) == (columns.pack[n] < 0)
+        assert found is None or found == place(index.name(int(columns.pack[n])), n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.store.chunks.index.loaded", lambda: False)  # numpy, that is
+        for n, found in enumerate(index.located([chunk(n) for n in wanted])):
+            assert (found is not None) == (n in present)
+            assert found is None or found in index.find(chunk(n))
     assert index.has_all([chunk(n) for n in present])
     assert not index.has_all([chunk(n) for n in [*present, 61]])
     for name, numbers in packs.items():
@@ -120,6 +128,30 @@ def test_nothing_is_found_where_nothing_is(count: int) -> None:
     assert index.find(b"\xff" * 32) == []
     assert index.find_many([]) == []
     assert not np.any(index.places([b"\xff" * 32]).pack >= 0)
+
+
+@pytest.mark.parametrize("numpy", [False, True])
+def test_a_place_that_can_be_mapped_is_preferred(
+    numpy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, odd, raw = bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16
+    at = {
+        packed: Location(packed, 4096, 50, 100, 1),
+        odd: Location(odd, 64, 100, 100, 0),
+        raw: Location(raw, 8192, 100, 100, 0),
+    }
+    index = Index(lambda name: Table.of(name, [(chunk(1), at[name], bytes(8))]))
+    monkeypatch.setattr("holdfast.store.chunks.index.loaded", lambda: numpy)
+    index.add_packs([packed, odd])
+    found = index.located([chunk(1), chunk(2)])
+    assert found[0] in (at[packed], at[odd])
+    assert found[1] is None
+    index.prefer_mappable([chunk(1), chunk(2)], found)
+    assert found[0] in (at[packed], at[odd])  # there is no better one
+    index.add_packs([raw])  # the next time it is known
+    found = index.located([chunk(1), chunk(2)])
+    index.prefer_mappable([chunk(1), chunk(2)], found)
+    assert found == [at[raw], None]
 
 
 def test_what_was_found_before_is_no_longer_all_when_more_is_there() -> None:

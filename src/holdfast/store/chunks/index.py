@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Prefixes = NDArray[np.uint64]
 
 _FEW = 4
+_SMALL = 1 << 15  # chunks that are looked up in a dict while numpy is not there
 _LOOSE = 32  # tables that are searched one by one while numpy is not there
 _SEARCHES = 500  # of that kind; who asks so often is served better with numpy
 _RECENT = 64  # answers that are remembered: who looks at a chunk mostly reads it next
@@ -32,6 +33,7 @@ class Places(NamedTuple):
 
     pack: NDArray[np.int64]
     offset: NDArray[np.int64]
+    stored: NDArray[np.int64]
     plain: NDArray[np.int64]
     codec: NDArray[np.int64]
 
@@ -88,6 +90,7 @@ class Index:
         self._inline: dict[bytes, tuple[Any, ...]] = {}
         self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
+        self._by_id: dict[bytes, tuple[Table, int]] = {}  # chunks in packs, where they are few
         self._recent: dict[bytes, tuple[Location, ...]] = {}
 
     def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
@@ -121,6 +124,7 @@ class Index:
             if not unknown:
                 return
             self._recent.clear()
+            self._by_id.clear()
             # Where each answer takes a while, they are waited for together.
             ask = workers.fetching().map if len(unknown) > _FEW else map
             for name, table in zip(unknown, ask(self._table_or_none, unknown), strict=True):
@@ -223,7 +227,7 @@ class Index:
     def places(self, chunks: list[bytes]) -> Places:
         """One place for each of many chunks, as columns; -1 where none was found this quickly."""
         count = len(chunks)
-        found = Places(*(np.full(count, -1, dtype=np.int64) for _ in range(4)))
+        found = Places(*(np.full(count, -1, dtype=np.int64) for _ in range(5)))
         if not count:
             return found
         ids = np.frombuffer(b"".join(chunks), dtype=">u8").reshape(-1, ID_SIZE // 8)
@@ -242,6 +246,7 @@ class Index:
                     mine, rows = mine[same], rows[same]
                     found.pack[mine] = number
                     found.offset[mine] = table.column("offset")[rows]
+                    found.stored[mine] = table.column("stored")[rows]
                     found.plain[mine] = table.column("plain")[rows]
                     found.codec[mine] = table.column("codec")[rows]
         return found
@@ -256,14 +261,32 @@ class Index:
                 for chunk, pack in zip(chunks, packs, strict=True)
             ]
 
-    def prefer_mappable(self, chunks: list[bytes], found: Places) -> None:
-        """Turn to raw copies on page boundaries where `places` came upon another one."""
-        for i in np.flatnonzero((found.codec != RAW) | (found.offset % PAGE != 0)).tolist():
-            for place in self.find(chunks[i]):
-                number = self._numbers.get(place.volume)
-                if number is not None and place.codec == RAW and place.offset % PAGE == 0:
-                    found.pack[i], found.offset[i] = number, place.offset
-                    found.plain[i], found.codec[i] = place.plain, place.codec
+    def located(self, chunks: list[bytes]) -> list[Location | None]:
+        """One place in a pack for each of many chunks; None where none was found this quickly."""
+        with self._lock:
+            if not loaded() and sum(map(len, self._tables)) <= _SMALL:
+                rows = map(self._few().get, chunks)
+                return [None if row is None else row[0].location(row[1]) for row in rows]
+            places = self.places(chunks)
+            names = [table.name for table in self._tables]
+            return [
+                None if pack < 0 else Location(names[pack], *place)
+                for pack, *place in zip(*(column.tolist() for column in places), strict=True)
+            ]
+
+    def _few(self) -> dict[bytes, tuple[Table, int]]:
+        if not self._by_id:
+            for table in self._tables:
+                for row in range(len(table)):
+                    self._by_id.setdefault(table.id(row), (table, row))
+        return self._by_id
+
+    def prefer_mappable(self, chunks: list[bytes], found: list[Location | None]) -> None:
+        """Turn to raw copies on page boundaries where `located` came upon another one."""
+        for i, place in enumerate(found):
+            if place is None or not mappable(place):
+                others = filter(mappable, self.find(chunks[i]))
+                found[i] = next((p for p in others if p.volume in self._numbers), place)
 
     def has_all(self, chunks: list[bytes]) -> bool:
         """Whether each of these chunks is somewhere."""
@@ -294,6 +317,11 @@ class Index:
                 for place in _located(places)
                 if place.volume == volume
             ]
+
+
+def mappable(place: Location) -> bool:
+    """Whether the chunk lies in its volume as it is, on the page grid."""
+    return place.codec == RAW and place.offset % PAGE == 0
 
 
 def _located(pairs: tuple[Any, ...]) -> list[Location]:

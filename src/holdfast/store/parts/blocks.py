@@ -9,9 +9,12 @@ with its bytes.
 
 from __future__ import annotations
 
+import struct
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import add, le
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -42,6 +45,8 @@ _UNFOLDING = threading.Lock()
 # An extent's fields, stored column by column: equal columns compress, equal rows are rare.
 _COLUMNS = [("block", "u1"), ("page", "u1"), ("pages", "u1"), ("chunk", "<u2"), ("at", "<u2")]
 _LAYERS = [("block", "u1"), ("chunk", "<u2"), ("at", "<u4")]
+# The same as `struct` has them: who only maps a part does not wait for numpy.
+_EXTENT, _LAYER = "BBBHH", "BHI"
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +78,34 @@ class Runs(NamedTuple):
     at: NDArray[np.int64]
 
 
+class Folded(NamedTuple):
+    """The same without numpy."""
+
+    page: list[int]
+    pages: list[int]
+    chunk: list[int]
+    at: list[int]
+
+    def in_order(self) -> bool:
+        """Whether they are as `encode` writes them: none is empty, leaves its block or overlaps."""
+        if not self.page:
+            return True
+        inside = map(add, [page % PAGES for page in self.page], self.pages)
+        return (
+            min(self.pages) > 0
+            and max(inside) <= PAGES
+            and all(map(le, map(add, self.page, self.pages), self.page[1:]))
+        )
+
+    def runs(self) -> Runs:
+        return Runs(
+            np.array(self.page, dtype=np.intp),
+            np.array(self.pages, dtype=np.intp),
+            np.array(self.chunk, dtype=np.int32),
+            np.array(self.at, dtype=np.int64),
+        )
+
+
 class PageTable:
     """One leaf, opened up: for each page, which chunk it is in and where.
 
@@ -84,7 +117,7 @@ class PageTable:
         self.hashes: list[bytes] = [ZERO_ID] * count
         self.ids: list[bytes] = []
         self._pages: Pages | None = None
-        self._folded: Runs | None = None
+        self._folded: Folded | None = None
         # For some blocks the deltas that lie on them: a chunk's number, and the first byte in it.
         self.layers: dict[int, list[tuple[int, int]]] = {}
         self.homes: dict[bytes, bytes] = {}  # volumes that chunks were last found in
@@ -118,8 +151,8 @@ class PageTable:
     def _unfold(self) -> Pages:
         chunk = np.full((len(self), PAGES), HOLE, dtype=np.int32)
         at = np.zeros((len(self), PAGES), dtype=np.uint16)
-        runs = self._folded
-        if runs is not None:
+        if self._folded is not None:
+            runs = self._folded.runs()
             # For every page that a run covers: which run, and from that all else.
             run = np.repeat(np.arange(len(runs.page), dtype=np.int32), runs.pages)
             where = np.arange(len(run), dtype=np.int32)
@@ -171,15 +204,17 @@ class PageTable:
             self.chunk[block, pages] = number
             self.at[block, pages] = np.arange(extent.at, extent.at + extent.pages)
 
-    def runs(self, layered: bool | None = None) -> Runs:
-        """Every run of pages of the leaf, in order, without holes; or only of blocks on which
-        deltas lie, or of those on which none do."""
+    def runs(self) -> Runs:
+        """Every run of pages of the leaf, in order, without holes."""
         folded = self._folded if self._pages is None else None  # unfolded, it may be changed
-        runs = self._found_runs() if folded is None else folded
-        if layered is None or not (self.layers or layered):
-            return runs
-        wanted = np.isin(runs.page // PAGES, list(self.layers), invert=not layered)
-        return Runs(runs.page[wanted], runs.pages[wanted], runs.chunk[wanted], runs.at[wanted])
+        return self._found_runs() if folded is None else folded.runs()
+
+    def folded(self) -> Folded:
+        """The same without numpy, where the leaf is as it was read."""
+        folded = self._folded if self._pages is None else None
+        if folded is None:
+            folded = Folded(*(column.tolist() for column in self._found_runs()))
+        return folded
 
     def _found_runs(self) -> Runs:
         flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
@@ -190,9 +225,8 @@ class PageTable:
 
     def all_extents(self) -> list[list[Extent]]:
         """`extents` of every block, for who will need most of them."""
-        runs = self.runs()
         found: list[list[Extent]] = [[] for _ in range(len(self))]
-        for first, pages, number, at in zip(*(column.tolist() for column in runs), strict=True):
+        for first, pages, number, at in zip(*self.folded(), strict=True):
             block, page = divmod(first, PAGES)
             found[block].append(Extent(page, pages, self.ids[number], at))
         return found
@@ -249,8 +283,8 @@ class PageTable:
         """Chunks that more than a few runs are of, so that they are better read once than piece by
         piece; asked only of tables that are complete."""
         if self._scattered is None:
-            uses = np.bincount(self.runs().chunk)
-            self._scattered = frozenset(self.ids[i] for i in np.flatnonzero(uses > _FEW).tolist())
+            uses = Counter(self.folded().chunk)
+            self._scattered = frozenset(self.ids[i] for i, count in uses.items() if count > _FEW)
         return self._scattered
 
     def encode(self) -> tuple[bytes, list[bytes]]:
@@ -276,7 +310,8 @@ class PageTable:
     def decode(cls, data: Buffer) -> PageTable:
         try:
             leaf = _decoder.decode(data)
-            rows, layers = _rows(leaf.extents, _COLUMNS), _rows(leaf.layers, _LAYERS)
+            block, page, pages, chunk, at = _unpacked(leaf.extents, _EXTENT)
+            layers = _unpacked(leaf.layers, _LAYER)
         except (msgspec.MsgspecError, ValueError) as error:
             raise Corrupt(f"the map of a part cannot be read: {error}") from None
         if len(leaf.hashes) % ID_SIZE or len(leaf.chunks) % ID_SIZE:
@@ -285,29 +320,18 @@ class PageTable:
         table = cls(count)
         table.hashes = split_ids(leaf.hashes)
         table.ids = split_ids(leaf.chunks)
-        lengths = rows["pages"].astype(np.int64)
-        first = rows["block"].astype(np.int64) * PAGES + rows["page"]
-        if len(rows) and (
-            int((first + lengths).max()) > count * PAGES
-            or int(rows["chunk"].max()) >= len(table.ids)
-        ):
+        first = [at * PAGES + inside for at, inside in zip(block, page, strict=True)]
+        end = max(map(add, first, pages), default=0)
+        if end > count * PAGES or max(chunk, default=-1) >= len(table.ids):
             raise Corrupt("the map of a part points outside of it")
-        for block, number, start in layers.tolist():
-            if block >= count or number >= len(table.ids):
+        for under, number, start in zip(*layers, strict=True):
+            if under >= count or number >= len(table.ids):
                 raise Corrupt("the map of a part lays deltas outside of it")
-            table.layers.setdefault(block, []).append((number, start))
-        table._folded = Runs(
-            first, lengths, rows["chunk"].astype(np.int32), rows["at"].astype(np.int64)
-        )
-        if not _in_order(first, lengths):
+            table.layers.setdefault(under, []).append((number, start))
+        table._folded = Folded(first, [*pages], [*chunk], [*at])
+        if not table._folded.in_order():
             table._unfolded()  # somebody else's: the last that covers a page has it
         return table
-
-
-def _in_order(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> bool:
-    """Whether runs are as `encode` writes them: none is empty, leaves its block or overlaps."""
-    inside = (lengths > 0) & (first % PAGES + lengths <= PAGES)
-    return bool(inside.all() and (first[1:] >= first[:-1] + lengths[:-1]).all())
 
 
 def _columns(rows: NDArray[np.void]) -> bytes:
@@ -315,17 +339,17 @@ def _columns(rows: NDArray[np.void]) -> bytes:
     return b"".join(rows[name].tobytes() for name in rows.dtype.names or ())
 
 
-def _rows(packed: bytes, columns: list[tuple[str, str]]) -> NDArray[np.void]:
-    """The inverse; raises ValueError when they do not fit."""
-    kind = np.dtype(columns)
-    rows = np.empty(len(packed) // kind.itemsize, dtype=kind)
-    at = 0
-    for name, form in columns:
-        rows[name] = np.frombuffer(packed, dtype=form, count=len(rows), offset=at)
-        at += rows[name].nbytes
-    if at != len(packed):
+def _unpacked(packed: bytes, columns: str) -> list[tuple[int, ...]]:
+    """The inverse, column by column; raises ValueError when they do not fit."""
+    count, left = divmod(len(packed), struct.calcsize("<" + columns))
+    if left:
         raise ValueError("the extents are cut short")
-    return rows
+    found, at = [], 0
+    for form in columns:
+        column = struct.Struct(f"<{count}{form}")
+        found.append(column.unpack_from(packed, at))
+        at += column.size
+    return found
 
 
 def _runs(

@@ -12,26 +12,20 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from holdfast.model.errors import Corrupt, HoldfastError, from_os_error
-from holdfast.store.arrays import distinct, np
 from holdfast.store.backends.contract import Hold
 from holdfast.store.backends.files import open_file
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import RAW, Location, chunk_id
-from holdfast.store.chunks.index import Places
+from holdfast.store.chunks.chunk import Location, chunk_id
+from holdfast.store.chunks.index import mappable
 from holdfast.store.chunks.library import Library
-from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE
+from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE, PAGES
 from holdfast.store.parts.decrypted import decrypted
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Column = NDArray[np.int64]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -44,6 +38,7 @@ _libc.mmap.argtypes = (
     ctypes.c_long,
 )
 _MAP_FIXED = 0x10
+_FEW = 8  # chunks on this machine that are decoded before other threads would have woken up
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +71,20 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Chunks of which a mapping shows the bytes in a file: `numbers` of the ids and places."""
+    """Chunks of which a mapping shows the bytes in a file, and where."""
 
-    ids: list[bytes]
-    numbers: NDArray[np.intp]
-    places: Places
+    places: dict[bytes, Location]
 
     def check(self, library: Library) -> None:
         """Raise Corrupt unless each is what it should be. It must be the very copy that was
         mapped: of a chunk that is stored twice, the other may be good and this one damaged."""
-        pack, offset, plain = (
-            column[self.numbers].tolist()
-            for column in (self.places.pack, self.places.offset, self.places.plain)
-        )
-        for number, at, where, size in zip(self.numbers.tolist(), pack, offset, plain, strict=True):
-            volume = library.index.name(at)
-            if chunk_id(library.read(Location(volume, where, size, size, RAW))) != self.ids[number]:
-                library.backend.distrust(volume, where)
+        for chunk, place in self.places.items():
+            if chunk_id(library.read(place)) != chunk:
+                library.backend.distrust(place.volume, place.offset)
+                end = place.offset + place.stored
                 raise Corrupt(
-                    f"chunk {self.ids[number].hex()[:16]} is damaged",
-                    where=f"volume {volume.hex()}, bytes {where} to {where + size}",
+                    f"chunk {chunk.hex()[:16]} is damaged",
+                    where=f"volume {place.volume.hex()}, bytes {place.offset} to {end}",
                 )
 
 
@@ -205,7 +194,8 @@ def decoded(
         return run.start, plain[run.at * PAGE : run.at * PAGE + run.size]
 
     todo = (run for run in runs if not isinstance(run, FileRun))
-    return workers.in_order(decode, todo, 4 * workers.count())
+    few = _FEW if library.backend.traffic is None else 1
+    return workers.in_order(decode, todo, 4 * workers.count(), few)
 
 
 def layered_runs(reader: PageReader) -> Iterator[BlockRun]:
@@ -222,48 +212,61 @@ def file_runs(
     lie on; stretches that adjoin in one file are joined. `shown` learns which copies of which
     chunks are mapped."""
     for leaf, table in enumerate(reader.tables()):
-        runs = table.runs(layered)
-        places = library.index.places(table.ids)
+        places = library.index.located(table.ids)
         if reader.part.split == "segment":
             library.index.prefer_mappable(table.ids, places)
-        pack, codec = places.pack[runs.chunk], places.codec[runs.chunk]
-        offset = places.offset[runs.chunk] + runs.at * PAGE
-        start = leaf * LEAF_BLOCKS * BLOCK + runs.page * PAGE
-        size = runs.pages * PAGE
-        # A page that the chunk does not fill would show what follows it in the file.
-        whole = runs.at * PAGE + size <= places.plain[runs.chunk]
-        raw = (pack >= 0) & (codec == RAW) & (offset % PAGE == 0) & whole
-        numbers = distinct(pack[raw]).tolist()
-        # Where each has to be fetched first, they are fetched at the same time.
-        names = [library.index.name(number) for number in numbers]
-        ask = workers.fetching().map if len(names) > 1 else map
-        found = zip(numbers, ask(library.backend.path, names), strict=True)
-        paths = {number: path for number, path in found if path is not None}
-        mappable = raw & np.isin(pack, list(paths))
-        for i in np.flatnonzero(~mappable).tolist():
-            chunk = table.ids[int(runs.chunk[i])]
-            yield CopyRun(int(start[i]), int(size[i]), chunk, int(runs.at[i]))
-        shown.append(Shown(table.ids, distinct(runs.chunk[mappable]), places))
-        columns = (pack[mappable], start[mappable], offset[mappable], size[mappable])
-        yield from _joined(paths, *columns)
+        grid = leaf * LEAF_BLOCKS * BLOCK
+        stretches = [
+            (grid + page * PAGE, pages * PAGE, number, at * PAGE)
+            for page, pages, number, at in zip(*table.folded(), strict=True)
+            if (page // PAGES in table.layers) == layered
+        ]
+        seen = [_seen(places[number], at, size) for _, size, number, at in stretches]
+        paths = _paths(library, {place.volume for place in seen if place is not None})
+        mapped: dict[bytes, Location] = {}
+        there: list[tuple[bytes, int, int, int]] = []
+        for (start, size, number, at), place in zip(stretches, seen, strict=True):
+            if place is None or place.volume not in paths:
+                yield CopyRun(start, size, table.ids[number], at // PAGE)
+            else:
+                mapped[table.ids[number]] = place
+                there.append((place.volume, start, size, place.offset + at))
+        shown.append(Shown(mapped))
+        for volume, start, size, offset in _joined(there):
+            yield FileRun(start, size, paths[volume], offset)
 
 
 def _joined(
-    paths: dict[int, Path], pack: Column, start: Column, offset: Column, size: Column
-) -> Iterator[FileRun]:
-    if not len(pack):
-        return
-    follows = (
-        (pack[1:] == pack[:-1])
-        & (start[1:] == start[:-1] + size[:-1])
-        & (offset[1:] == offset[:-1] + size[:-1])
-    )
-    first = np.flatnonzero(np.append(True, ~follows))
-    last = np.append(first[1:], len(pack)) - 1
-    length = start[last] + size[last] - start[first]
-    columns = (pack[first], start[first], offset[first], length)
-    for number, at, where, total in zip(*(c.tolist() for c in columns), strict=True):
-        yield FileRun(at, total, paths[number], where)
+    stretches: Iterable[tuple[bytes, int, int, int]],
+) -> Iterator[tuple[bytes, int, int, int]]:
+    """Of stretches in volumes (volume, start, size, offset) those that adjoin, here and there, as
+    one."""
+    volume, begin, end, shift = b"", 0, 0, 0
+    for name, start, size, offset in stretches:
+        if start != end or offset - start != shift or name != volume:
+            if end > begin:
+                yield volume, begin, end - begin, begin + shift
+            volume, begin, shift = name, start, offset - start
+        end = start + size
+    if end > begin:
+        yield volume, begin, end - begin, begin + shift
+
+
+def _seen(place: Location | None, at: int, size: int) -> Location | None:
+    """The place of a chunk, where so many bytes of it from `at` on can be seen in its volume."""
+    if place is None or not mappable(place):
+        return None
+    # A page that the chunk does not fill would show what follows it in the file.
+    return place if at + size <= place.stored else None
+
+
+def _paths(library: Library, volumes: set[bytes]) -> dict[bytes, Path]:
+    """The files of volumes, of those that have one. Where each has to be fetched first, they are
+    fetched at the same time."""
+    names = sorted(volumes)
+    ask = workers.fetching().map if len(names) > 1 else map
+    found = zip(names, ask(library.backend.path, names), strict=True)
+    return {name: path for name, path in found if path is not None}
 
 
 def _room(size: int) -> mmap.mmap:
