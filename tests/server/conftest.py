@@ -16,6 +16,7 @@ from holdfast.store import Store, open_store
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 PATIENCE = 60  # seconds for a server to end
+ANSWER = 20  # seconds for it to answer; a client of its own accord gives up after 5
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Server:
     def client(self, token: str | None = None, **headers: str) -> httpx.Client:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return httpx.Client(base_url=self.address, headers=headers, timeout=20)
+        return httpx.Client(base_url=self.address, headers=headers, timeout=ANSWER)
 
     def stop(self, number: int) -> tuple[int, str]:
         """Send a signal; give the exit code and what was written to stderr."""

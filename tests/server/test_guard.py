@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.server.conftest import Server, Starter, add
+from tests.server.conftest import ANSWER, Server, Starter, add
 
 from holdfast.server.guard import is_loopback
 from holdfast.store import Store
@@ -101,11 +101,12 @@ def test_a_websocket_is_refused(empty: Server) -> None:
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     }
-    answer = httpx.get(f"{empty.address}/create", headers=upgrade)
+    answer = httpx.get(f"{empty.address}/create", headers=upgrade, timeout=ANSWER)
     assert answer.status_code == 403
     elsewhere = {**upgrade, "Origin": "http://evil.example"}
     elsewhere["Authorization"] = f"Bearer {empty.token}"
-    assert httpx.get(f"{empty.address}/create", headers=elsewhere).status_code == 403
+    answer = httpx.get(f"{empty.address}/create", headers=elsewhere, timeout=ANSWER)
+    assert answer.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.conftest import Server, Starter
+from tests.server.conftest import ANSWER, Server, Starter
 from tests.server.sandbox_client import COUNTER, Wire, attach, created
 
 from holdfast.runtime import engines
@@ -106,7 +106,8 @@ async def test_only_a_seal_of_the_stores_key_is_heard(start: Starter, holdfast_h
     def ask(seal: str | None, **fields: object) -> int:
         headers = {} if seal is None else {"Authorization": f"Holdfast {seal}"}
         url = f"{server.address}/handover/{identity}"
-        return httpx.post(url, json={**body, **fields}, headers=headers).status_code
+        answer = httpx.post(url, json={**body, **fields}, headers=headers, timeout=ANSWER)
+        return answer.status_code
 
     message = f"handover\n{identity}\n{'0' * 64}\n"
     with open_store() as store:

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.server.conftest import Starter
 
@@ -61,7 +60,8 @@ async def test_one_id_from_the_client_to_the_engine(start: Starter) -> None:
             Web(server.address, server.token).get("/v1/checkpoints/nothing")
         assert unknown.value.request_id == "nightly-42"
         await sandbox.kill()
-    answer = httpx.get(f"{server.address}/v1/subjects", headers={"X-Request-Id": "plain"})
+    with server.client(**{"X-Request-Id": "plain"}) as client:
+        answer = client.get("/v1/subjects")
     assert answer.json()["error"]["request_id"] == answer.headers["X-Request-Id"] == "plain"
     _, errors = server.stop(15)
     lines = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]

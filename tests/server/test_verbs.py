@@ -83,7 +83,8 @@ async def test_sandboxes_and_metrics(start: Starter) -> None:
         assert client.delete(f"/v1/sandboxes/{found['id']}").json() == {"id": found["id"]}
         assert await wire.rest() == (["KILLING", "DELETING", "DELETED", "KILLED"], 1000)
         assert client.delete(f"/v1/sandboxes/{found['id']}").status_code == 404
-    assert httpx.get(f"{server.address}/metrics").status_code == 401
+    with server.client() as nobody:
+        assert nobody.get("/metrics").status_code == 401
 
 
 def test_the_description_is_valid_and_whole(client: httpx.Client) -> None:

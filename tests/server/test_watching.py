@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.server.conftest import Server, Starter, add
+from tests.server.conftest import PATIENCE, Server, Starter, add
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -21,10 +21,10 @@ def server(start: Starter) -> Server:
     return start("--engine", "process")
 
 
-def watch(server: Server, **options: object) -> ClientConnection:
-    url = server.address.replace("http", "ws") + "/v1/events"
+def watch(server: Server, path: str = "/v1/events", **options: object) -> ClientConnection:
+    url = server.address.replace("http", "ws") + path
     protocols = ["holdfast.v1", f"holdfast.token.{server.token}"]
-    return connect(url, subprotocols=protocols, **options)  # type: ignore[arg-type]
+    return connect(url, subprotocols=protocols, open_timeout=PATIENCE, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -73,8 +73,7 @@ def test_what_others_do_is_told_to_everybody(
 
 def test_what_runs_here_is_told(server: Server, watched: ClientConnection) -> None:
     heard(watched)
-    url = server.address.replace("http", "ws") + "/create"
-    with connect(url, subprotocols=["holdfast.v1", f"holdfast.token.{server.token}"]) as sandbox:  # type: ignore[list-item]
+    with watch(server, "/create") as sandbox:
         sandbox.send("{}")
         while (told := heard(watched))["event"] != "running":
             pass
@@ -114,7 +113,7 @@ def test_what_was_proven_is_told_whoever_did_it(
 def test_only_with_the_token_and_from_our_own_page(server: Server) -> None:
     url = server.address.replace("http", "ws") + "/v1/events"
     with pytest.raises(InvalidStatus):
-        connect(url)
+        connect(url, open_timeout=PATIENCE)
     with pytest.raises(InvalidStatus):
         watch(server, origin="http://elsewhere.example")
 

@@ -29,8 +29,8 @@ def test_nobody_comes_in_without_the_token(http: Http) -> None:
         assert answer.json()["error"]["hint"]
     for path in ("/mcp", "/anything"):
         url = http.url.removesuffix("/mcp") + path
-        assert httpx.get(url, headers=ACCEPT).status_code == 401
-    status = httpx.get(http.url.replace("/mcp", "/status"))
+        assert httpx.get(url, headers=ACCEPT, timeout=20).status_code == 401
+    status = httpx.get(http.url.replace("/mcp", "/status"), timeout=20)
     assert status.json()["status"] == "ok"
 
 
