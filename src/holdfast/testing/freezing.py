@@ -25,12 +25,14 @@ from holdfast.testing.programs import bash, begin, output_after, output_lines, r
 from holdfast.testing.waiting import until
 
 SMALL = Limits(memory_bytes=512 << 20, processes=64, disk_bytes=32 << 20)
+# Says a number and the end of its line at once: what is frozen, or read, is never between them.
 COUNTER = """
-import time
+import sys, time
 n = 0
 while True:
     n += 1
-    print(n, flush=True)
+    sys.stdout.write(f"{n}\\n")
+    sys.stdout.flush()
     with open("/root/count", "w") as file:
         file.write(str(n))
     time.sleep(0.02)
