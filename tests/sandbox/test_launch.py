@@ -6,12 +6,16 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import launch
+from holdfast.sandbox.spawning import Begun, as_usual
+from holdfast.testing.waiting import until
 
 
 async def sleeping(log: Path) -> asyncio.subprocess.Process:
@@ -36,19 +40,24 @@ async def test_whoever_died_just_before_is_asyncios_to_collect(
 
 
 async def test_what_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, told = tmp_path / "log", tmp_path / "child"
+    script = f"sleep 60 & echo $! > {told}.new; mv {told}.new {told}; wait"
+
+    async def spawn(
+        argv: Sequence[str], stdin: int, stdout: int, stderr: IO[bytes], environ: Mapping[str, str]
+    ) -> Begun:
+        begun = await as_usual(argv, stdin, stdout, stderr, environ)
+        await until(told.exists, "it has begun another one")  # its time counts from then
+        return begun
+
     with pytest.raises(HoldfastError, match=r"did not end within 0\.3 s"):
-        await launch.command(
-            ["/bin/sh", "-c", f"sleep 60 & echo $! > {tmp_path}/child; wait"], log, {}, 0.3
-        )
-    child = int((tmp_path / "child").read_text())
-    async with asyncio.timeout(10):
-        while Path(f"/proc/{child}").exists() and _state(child) != "Z":
-            await asyncio.sleep(0.01)
+        await launch.command(["/bin/sh", "-c", script], log, {}, 0.3, spawn)
+    child = int(told.read_text())
+    await until(lambda: _state(child) == "Z", "that one has ended, too", 10)
 
 
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is read, or meanwhile
         return "Z"
