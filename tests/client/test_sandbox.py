@@ -63,8 +63,9 @@ async def test_input_environment_bytes_and_several_at_once(server: Server) -> No
         terminal = await sandbox.exec(
             "bash", "stty size; read x; stty size", pty=True, rows=5, columns=6
         )
-        while "5 6" not in str(await terminal.stdout.read()):
-            pass
+        seen = ""
+        while "5 6" not in seen:  # it may come in pieces
+            seen += str(await terminal.stdout.read())
         await terminal.resize(7, 8)
         await terminal.write("\n")
         assert "7 8" in str(await terminal.stdout.read_all())
@@ -264,7 +265,9 @@ async def test_large_files(server: Server) -> None:
 async def test_a_file_that_changes_while_it_is_read(server: Server) -> None:
     sandbox = await new(server)
     await sandbox.files.write("/root/log", bytes(9 << 20))
-    growing = await sandbox.exec("bash", "while :; do echo more >> /root/log; done")
+    grow = "echo more >> /root/log"
+    growing = await sandbox.exec("bash", f"{grow}; echo on; while :; do {grow}; done")
+    assert await growing.stdout.read() == "on\n"
     with pytest.raises(Conflict, match="changed"):
         await sandbox.files.read("/root/log")
     await growing.kill()
@@ -293,7 +296,8 @@ async def test_output_that_ends_with_its_sandbox(
     server: Server, options: dict[str, object], state: str
 ) -> None:
     """Silence is no sign of life: the idle time is over, and whoever reads is told so."""
-    sandbox = await new(server, idle_timeout=1.0, **options)
+    # Long enough for both to be begun, and for the first to have spoken.
+    sandbox = await new(server, idle_timeout=4.0, **options)
     process = await sandbox.exec("bash", "echo early; sleep 1000; echo late")
     beside = await sandbox.exec("bash", "sleep 1000")
     with pytest.raises(Conflict, match="idle time"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import websockets
-from tests.server.conftest import Server, Starter
+from tests.server.conftest import ANSWER, Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
 from holdfast.testing.waiting import eventually
@@ -356,15 +356,13 @@ async def test_reconnecting_during_an_execution(server: Server) -> None:
 
 async def test_attaching_to_a_busy_sandbox_without_reconnecting(server: Server) -> None:
     wire = await created(server)
-    await wire.send(language="python", code="import time\ntime.sleep(1.5)\nprint('late')")
+    await wire.send(language="python", code="print(input())")  # nothing before it is told of here
     await wire.until("EXECUTION_RUNNING")
     await wire._socket.close()
     async with attach(server, wire.identity) as back:
-        assert await back.until("EXECUTION_DONE") == [
-            "RUNNING",
-            "EXECUTION_RUNNING",
-            "EXECUTION_DONE",
-        ]
+        assert await back.until("EXECUTION_RUNNING") == ["RUNNING", "EXECUTION_RUNNING"]
+        await back.send(event="stdin", data="late\n")
+        assert await back.until("EXECUTION_DONE") == ["EXECUTION_DONE"]
         assert back.output() == "late\n"
         await back.send(action="kill_sandbox")
         await back.rest()
@@ -374,7 +372,8 @@ async def test_idle(server: Server) -> None:
     wire = await created(server, idle_timeout=0.5)
     assert await wire.rest() == (["DELETING", "DELETED"], 1000)
     options = {"enable_checkpoint": True, "enable_idle_timeout_auto_checkpoint": True}
-    wire = await created(server, idle_timeout=1.5, **options)
+    # Long enough for an execution to be begun, before and after: silence is no sign of life.
+    wire = await created(server, idle_timeout=4, **options)
     await wire.run("bash", "echo kept > /root/x")
     assert await wire.rest() == (["CHECKPOINTING", "DELETING", "DELETED", "CHECKPOINTED"], 1000)
     async with attach(server, wire.identity) as back:
@@ -410,7 +409,7 @@ async def test_execute_over_http(server: Server) -> None:
         )
         assert events.text == '{"event":"exit","code":5}\n'
         assert client.get("/status").json()["sandboxes"] == 0
-    assert httpx.post(f"{server.address}/execute", content="1").status_code == 401
+    assert httpx.post(f"{server.address}/execute", content="1", timeout=ANSWER).status_code == 401
 
 
 async def test_a_counter_survives_a_killed_server(start: Starter) -> None:
