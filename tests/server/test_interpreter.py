@@ -58,9 +58,9 @@ async def test_variables_stay_and_come_back(start: Starter, engine: str) -> None
 
 STUBBORN = """
 import time
-print('on', flush=True)
 while True:
     try:
+        print('on', flush=True)  # in here: as soon as that is heard, it may be interrupted
         time.sleep(60)
     except KeyboardInterrupt:
         print('no', flush=True)
