@@ -66,7 +66,7 @@ async def test_another_server_of_the_store_has_it_ready_from_the_beginning(start
     await wire.run(
         "bash",
         "echo kept > /root/file; (while sleep 0.1; do date +%s%N; done) "
-        ">/root/ticks 2>/dev/null </dev/null &",
+        ">/root/ticks 2>/dev/null </dev/null & until test -s /root/ticks; do sleep 0.1; done",
     )
     await wire.send(action="save_template", name="ticking", request_id="r")
     told = await wire.next()
@@ -76,8 +76,9 @@ async def test_another_server_of_the_store_has_it_ready_from_the_beginning(start
     second = start("--engine", "gvisor", "--template", "ticking", "--template", "missing")
     await until_ready(second, "ticking")
     new = await created(second, template="ticking")
-    count = "cat /root/file; n=$(wc -l < /root/ticks); sleep 1; test $(wc -l < /root/ticks) -gt $n"
-    assert await new.run("bash", f"{count} && echo ticks") == "kept\nticks\n"
+    count = "cat /root/file; n=$(wc -l < /root/ticks)"
+    more = "until test $(wc -l < /root/ticks) -gt $n; do sleep 0.1; done"  # or for ever
+    assert await new.run("bash", f"{count}; {more}; echo ticks") == "kept\nticks\n"
     await kill(new)
 
 
