@@ -165,7 +165,7 @@ class FreezingSuite:
 
     async def test_a_frozen_sandbox_goes_on(self, make: Make, tmp_path: Path) -> None:
         body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        counter = await begin(body, "python", "-c", COUNTER)
         await output_after(counter, 0)
         await body.line.quiesce(1)
         await body.box.freeze(tmp_path / "image")
@@ -224,7 +224,7 @@ class ExactSuite(FreezingSuite):
 
     async def test_processes_come_back_many_times(self, make: Make, tmp_path: Path) -> None:
         body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        counter = await begin(body, "python", "-c", COUNTER)
         await output_after(counter, 0)
         kept = await frozen(body, counter, tmp_path, epoch=3)
         seen = b"".join(piece.data for piece in counter.replay.after(0)).decode().split()
@@ -244,7 +244,7 @@ class ExactSuite(FreezingSuite):
 
     async def test_a_restored_sandbox_can_be_frozen_again(self, make: Make, tmp_path: Path) -> None:
         body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        counter = await begin(body, "python", "-c", COUNTER)
         await output_after(counter, 0)
         expected, begun = 1, 0
         for epoch in (1, 2, 3):
@@ -279,7 +279,7 @@ class ExactSuite(FreezingSuite):
     async def test_what_nobody_goes_on_with_ends(self, make: Make, tmp_path: Path) -> None:
         """One that speaks, one that waits for a reader, one that waits for input."""
         body = await make()
-        counter = await begin(body, "python", "-u", "-c", COUNTER)
+        counter = await begin(body, "python", "-c", COUNTER)
         await output_after(counter, 0)
         speaker = await begin(body, "bash", "-c", "while echo word; do sleep 0.02; done")
         await output_lines(speaker, 1)
