@@ -70,6 +70,8 @@ class Stage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:  # an actor that never got its cue would begin now, and may never end
+            os.killpg(self._server.pid, signal.SIGKILL)
         self._server.communicate()
 
     def perform(self, act: str, *arguments: object, faults: Sequence[str] = ()) -> Performance:
