@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.testing.lossfs import CONTROL, Loss
 
-_PATIENCE = 20.0  # seconds until it is mounted
+_PATIENCE = 60.0  # seconds until it is mounted
 
 
 class Power:

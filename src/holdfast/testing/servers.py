@@ -63,14 +63,16 @@ class Server:
 
     def start(self) -> None:
         """Serve at `endpoint`, which stays the same once it has served. Raises RuntimeError."""
-        for _ in range(_TRIES - 1):
-            if self._served or self._begins():
-                break
-            self._choose_ports()
-        if self._process is None and not self._begins():
-            log_text = (self._folder / "server.log").read_text(errors="replace")
-            raise RuntimeError(f"the object store did not start:\n{log_text[-3000:]}")
-        self._served = True
+        if self._served and self._process is not None:
+            return
+        for _ in range(_TRIES):
+            if self._begins():
+                self._served = True
+                return
+            if not self._served:
+                self._choose_ports()
+        log_text = (self._folder / "server.log").read_text(errors="replace")
+        raise RuntimeError(f"the object store did not start:\n{log_text[-3000:]}")
 
     def _begins(self) -> bool:
         """Start the process and wait until it answers; False when it ends or never does."""
