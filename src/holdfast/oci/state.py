@@ -16,6 +16,7 @@ from holdfast.oci.policy import Mode
 from holdfast.oci.private import private_folder
 
 T = TypeVar("T")
+_REMOVALS = 3  # a watcher may write a file there meanwhile, and rename it
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -175,7 +176,10 @@ class ContainerState:
     def remove(self) -> None:
         """Forget the container, and the folders above that nobody else needs."""
         (self.folder / "marker").unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for _ in range(_REMOVALS):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                break
         for above in self.folder.parents:
             if above == self._run:
                 return
