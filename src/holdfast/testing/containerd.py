@@ -146,6 +146,12 @@ class Node:
         printed.unlink()
         return text
 
+    def tell(self, name: str, *args: str) -> None:
+        """Run a command in a container that ends on account of it, and may take it along: then how
+        the command itself ended says nothing."""
+        words = ("--exec-id", f"x{next(self._numbers)}")
+        self.ctr("task", "exec", *words, name, *args, check=False)
+
     def checkpoint(self, name: str, *options: str) -> Path:
         """`ctr task checkpoint`; gives the folder with the images that containerd asked for."""
         images = self.folder / f"images-{next(self._numbers)}"
@@ -166,7 +172,9 @@ class Node:
         if signal is not None:
             self.ctr("task", "kill", "-s", signal, name, check=False)
         eventually(lambda: self.status(name) in ("STOPPED", ""), f"{name} has stopped")
-        self.ctr("task", "rm", name, check=False)
+        if self.ctr("task", "rm", name, check=False).returncode != 0:
+            # Whoever has it in front of them removes it, too.
+            eventually(lambda: self.status(name) == "", f"the task of {name} is gone")
         self.ctr("container", "rm", name)
 
     def log(self) -> str:
@@ -198,7 +206,7 @@ class Node:
                 self.ctr("task", "rm", "-f", line, check=False)
                 self.ctr("container", "rm", line, check=False)
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)
         self._log.close()
         self.end_leases()
         await_tidied(self.folder)
