@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,17 @@ def test_there_must_be_a_runc() -> None:
         Runc((), {"HOLDFAST_RUNC": "/nowhere/runc", "PATH": ""})
 
 
-def supervised(shell: Runc, script: str, limits: Limits) -> list[Process]:
+def supervised(
+    shell: Runc, script: str, limits: Limits, ready: Callable[[], bool] = lambda: True
+) -> list[Process]:
+    """Its time runs from when it is ready."""
     seen: list[Process] = []
-    shell.supervise(["-c", script], limits, streams=False, started=seen.append)
+
+    def started(process: Process) -> None:
+        seen.append(process)
+        eventually(ready, "it is ready")
+
+    shell.supervise(["-c", script], limits, streams=False, started=started)
     return seen
 
 
@@ -48,11 +57,17 @@ def test_a_command_that_fails_says_what_criu_said(shell: Runc, tmp_path: Path) -
 def test_the_deadline(shell: Runc, tmp_path: Path) -> None:
     """And what it started in sessions of its own does not survive it."""
     script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 100; true' & sleep 100; true"
+    pid = tmp_path / "pid"
     began = time.monotonic()
     with pytest.raises(EngineFailed, match=r"did not end within 0\.7 s"):
-        supervised(shell, script, Limits(0.7, tmp_path, 1000))
+        supervised(
+            shell,
+            script,
+            Limits(0.7, tmp_path, 1000),
+            lambda: pid.exists() and pid.read_text().endswith("\n"),
+        )
     assert time.monotonic() - began < 20
-    escaped = int((tmp_path / "pid").read_text())
+    escaped = int(pid.read_text())
     eventually(lambda: Process.of(escaped) is None, "the other session is gone, too")
 
 

@@ -85,7 +85,7 @@ def test_from_containerd_to_podman(podman: Podman, tmp_path: Path) -> None:
     node = Node(tmp_path / "node")
     try:
         node.run("shop", "sh", "-c", COUNT)
-        eventually(lambda: len(node.exec("shop", "cat", "/count")) > 2, "it has counted to ten")
+        eventually(lambda: count(node, "shop") >= 10, "it has counted to ten")
         node.checkpoint("shop")
         image = podman.call("image", "inspect", "-f", "{{.Id}}", "holdfast-test").strip()
         program = [sys.executable, "-m", "holdfast", "container", "export", "shop", str(file)]
