@@ -117,6 +117,7 @@ def cloning_disk(node: Node, tmp_path: Path) -> Iterator[None]:
     place.mkdir(exist_ok=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
     yield
+    await_tidied(node.folder)
     subprocess.run(["umount", str(place)], check=True)
 
 
@@ -214,7 +215,9 @@ def test_put_away_compressed_and_back_again(node: Node) -> None:
 
 
 def test_an_increment_without_its_base_is_refused_and_the_next_is_whole(node: Node) -> None:
-    node.run("leaning", "sh", "-c", "while :; do sleep 1; done")
+    script = ": > /ready; while :; do sleep 1; done"
+    node.run("leaning", "sh", "-c", script)
+    eventually(lambda: "ready" in node.exec("leaning", "ls", "/").split(), "it is ready")
     checkpoint(node, "leaning")
     checkpoint(node, "leaning")
     first, second = node.checkpoints("leaning")
@@ -228,7 +231,7 @@ def test_an_increment_without_its_base_is_refused_and_the_next_is_whole(node: No
     newest = node.checkpoints("leaning")[-1]
     assert not (newest / "memory/parent").exists()
     node.remove("leaning", signal=None)
-    node.run("leaning", "sh", "-c", "while :; do sleep 1; done")
+    node.run("leaning", "sh", "-c", script)
     log = node.log().splitlines()
     assert json.loads(log[-1])["msg"] == "restored"
     assert json.loads(log[-1])["id"] == newest.name[1:]

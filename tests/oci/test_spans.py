@@ -21,6 +21,8 @@ def test_a_container_has_spans(spans: InMemorySpanExporter, tmp_path: Path) -> N
         made.runc("create")
         made.runc("start")
         eventually(lambda: made.status() == "running", "it runs")
+        name = Path("/proc", (made.folder / "pid").read_text(), "comm")
+        eventually(lambda: name.read_text() == "sleep\n", "it is what it is to be")
         with request("by-hand"):
             Overview(made.environ).checkpoint("shop", reason="traced", leave_running=True)
     finally:
