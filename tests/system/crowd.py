@@ -5,6 +5,7 @@ usage: crowd.py ROLE STORE NUMBER SECONDS
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
@@ -27,6 +28,7 @@ from holdfast.store.retention import Last, Tagged
 from holdfast.store.store import Store
 
 TORN = "an interrupted append looks the same"
+_written = itertools.count()  # by this process
 
 
 def open_place(place: str) -> Store:
@@ -62,12 +64,12 @@ def content(recipe: str) -> bytes:
 
 
 def write(store: Store, number: int, chance: random.Random) -> None:
-    """Small and large ones; every tenth is tagged, and must be there at the end."""
+    """Small and large ones; the second and every tenth is tagged, and must be there at the end."""
     size = chance.choice((2_000, 60_000, 400_000, 1_500_000))
     recipe = f"seed{chance.randrange(6)} {size} {chance.randrange(1000)}"
     subject = f"state/crowd-{number}"
     data = content(recipe)
-    tags = {"keep": "1"} if chance.random() < 0.1 else {}
+    tags = {"keep": "1"} if next(_written) == 1 or chance.random() < 0.1 else {}
     with store.draft(subject, reason=recipe, tags=tags) as draft:
         draft.put("pages", data, split="pages")
         draft.put("segment", data, split="segment")

@@ -18,6 +18,7 @@ from tests.server.sandbox_client import Wire, attach, created
 
 from holdfast.sandbox import keeping
 from holdfast.store import open_store
+from holdfast.testing.waiting import until
 
 HOST_SECRET = secrets.token_hex(16)
 
@@ -234,6 +235,12 @@ async def test_bombs_go_off_inside(server: Server) -> None:
         assert client.get("/status").json()["sandboxes"] == 0
 
 
+def executing(client: httpx.Client, wire: Wire) -> bool:
+    listed = client.get("/v1/sandboxes").json()["sandboxes"]
+    (found,) = [each for each in listed if each["id"] == wire.identity[0]]
+    return bool(found["executing"])
+
+
 async def test_floods_are_bounded(server: Server) -> None:
     wire = await created(server)
     await wire.send(language="bash", code="yes | head -c 50000000; echo; echo end")
@@ -249,7 +256,8 @@ async def test_floods_are_bounded(server: Server) -> None:
         await back.until("EXECUTION_RUNNING")
         # Nobody reads for a while: what does not fit is counted, not kept.
         await back._socket.close()
-    await asyncio.sleep(4)
+    with server.client(server.token) as client:
+        await until(lambda: not executing(client, wire), "it has ended")
     async with attach(server, wire.identity) as back:
         await back.until("RUNNING")
         await back.send(action="reconnect", offset=0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from holdfast.runtime.command import Outcome
@@ -9,10 +10,12 @@ from holdfast.runtime.probes import mounts
 
 
 def table() -> list[str]:
-    """What is mounted, but for what other tests mount at the same time."""
+    """What is mounted, but for what other tests mount at the same time: in folders of theirs, for
+    trials of theirs, or as a network."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
-    ours = "holdfast-trial-"
-    return [line for line in lines if "/pytest-of-" not in line or ours in line]
+    ours = f"/holdfast-trial-{os.getpid()}-"
+    theirs = ("/pytest-of-", "/holdfast-trial-", "/run/netns")
+    return [line for line in lines if ours in line or not any(each in line for each in theirs)]
 
 
 def test_an_overlay_is_really_mounted_and_nothing_stays() -> None:
