@@ -70,12 +70,12 @@ def test_afterwards():
 def run(
     tests: str, folder: Path, repository: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\ntimeout = 2\n")
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\ntimeout = 8\n")
     (folder / "test_some.py").write_text(tests)
     own = ("--basetemp", str(folder / "own"))  # whose end is nobody else's
     words = ["-m", "pytest", "-q", "-p", "tests.conftest", *own, *options, str(folder)]
     return subprocess.run(
-        [sys.executable, *words], cwd=repository, capture_output=True, text=True, timeout=60
+        [sys.executable, *words], cwd=repository, capture_output=True, text=True, timeout=100
     )
 
 
