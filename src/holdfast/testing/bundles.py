@@ -14,6 +14,7 @@ from holdfast.runtime import engines
 from holdfast.runtime.trial import clear
 from holdfast.testing.containerd import TRAMPOLINE, await_tidied
 from holdfast.testing.images import unpack_root
+from holdfast.testing.waiting import eventually
 
 _CAPABILITIES = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD"]
 
@@ -102,7 +103,11 @@ class Bundle:
 
     def renew(self) -> None:
         """A new container of the same name: an empty layer, mounted anew."""
-        subprocess.run(["umount", str(self.bundle / "rootfs")], check=True)
+        words = ["umount", str(self.bundle / "rootfs")]
+        eventually(
+            lambda: subprocess.run(words, check=False).returncode == 0,
+            "whoever was killed in it is gone",
+        )
         clear(self.folder / "upper")
         (self.folder / "upper").mkdir()
         self._mount()

@@ -304,7 +304,10 @@ except PermissionError:
         forks = await run(body, "python", "-c", FORKS)
         assert 32 <= int(forks.stdout) <= few.processes
         busy = "import time\nuntil = time.monotonic() + 1\nwhile time.monotonic() < until: pass"
-        assert (await run(body, "python", "-c", busy)).exit.code == 0
+        for _ in range(20):  # where others are busy, too, it may not even get its share
+            assert (await run(body, "python", "-c", busy)).exit.code == 0
+            if _throttled(body):
+                break
         assert _throttled(body) > 0
         greedy = f"print(len(bytearray(1 << 20) * {(SMALL.memory_bytes >> 20) + 200}))"
         eaten = await run(body, "python", "-c", greedy)

@@ -39,6 +39,7 @@ class GoogleServer:
         self.conditions = conditions
         self.objects: dict[str, Object] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
+        self.numbers = itertools.count()  # of uploads: several are under way at once
         self.lock = threading.Lock()
         self._generations = itertools.count(1)
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -101,7 +102,7 @@ def _handler(server: GoogleServer) -> type[BaseHTTPRequestHandler]:
             key, asked = self._asked()
             self._body()
             if "uploads" in asked:
-                upload = f"upload-{len(server.uploads)}"
+                upload = f"upload-{next(server.numbers)}"
                 server.uploads[upload] = {}
                 text = f"<UploadId>{upload}</UploadId>"
                 self._xml("InitiateMultipartUploadResult", text)
