@@ -71,8 +71,11 @@ def record(node: Node, name: str) -> dict[str, object]:
     return found
 
 
-def test_run_checkpoint_kill_run_again(node: Node) -> None:
-    counting(node, "tc", least=30)
+def test_run_checkpoint_kill_run_again(node: Node, tmp_path: Path) -> None:
+    mounts = (f"type=bind,src={tmp_path},dst=/tmp,options=rbind:rw",)
+    held = COUNT.replace("sleep .05", "while [ -e /tmp/hold ]; do sleep .05; done; sleep .05")
+    node.run("tc", "sh", "-c", FILES + held, mounts=mounts)
+    eventually(lambda: count(node, "tc") >= 30, "it counts")
     images = node.checkpoint("tc")
     at = count(node, "tc")
     assert (images / "inventory.img").exists()  # where containerd asked for them
@@ -81,7 +84,8 @@ def test_run_checkpoint_kill_run_again(node: Node) -> None:
     node.remove("tc")
     assert len(node.checkpoints("tc")) == 1
 
-    node.run("tc", "sh", "-c", FILES + COUNT)
+    (tmp_path / "hold").touch()  # it waits until it was looked at, however long that takes
+    node.run("tc", "sh", "-c", FILES + held, mounts=mounts)
     again = count(node, "tc")
     assert 30 <= again <= at + 40, (again, at)  # and not from 1
     assert node.exec("tc", "ls", "/etc").split() == ["kept", "new"]
@@ -89,6 +93,7 @@ def test_run_checkpoint_kill_run_again(node: Node) -> None:
     assert node.exec("tc", "ls", "/var/old").split() == ["young"]
     assert "after" not in node.exec("tc", "ls", "/").split()
     assert record(node, "tc")["restored_from"] == node.checkpoints("tc")[0].name[1:]
+    (tmp_path / "hold").unlink()
     eventually(lambda: count(node, "tc") > again, "it goes on counting")
 
 
