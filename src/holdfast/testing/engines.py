@@ -20,7 +20,7 @@ from holdfast.sandbox import limits
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Capabilities, Engine
-from holdfast.sandbox.process import WINDOW, Exit
+from holdfast.sandbox.process import Exit
 from holdfast.sandbox.start import Start
 from holdfast.testing.freezing import SMALL, FreezingSuite, Make
 from holdfast.testing.programs import bash, begin, environment, result, run
