@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -75,16 +76,22 @@ async def test_more_output_than_a_pipe_holds(session: Session) -> None:
     assert len(result.stdout) == 1_000_001
 
 
-async def test_stream_gives_output_as_it_comes(session: Session) -> None:
+async def test_stream_gives_output_as_it_comes(session: Session, tmp_path: Path) -> None:
+    # It goes on when a line was seen: who stands still meanwhile does not get two at once.
+    seen = str(tmp_path / "seen-{i}")
     stream = session.stream(
-        "import time\nfor i in range(3):\n    print(i)\n    time.sleep(0.15)\n'done'"
+        "import os, time\nfor i in range(3):\n    print(i)\n"
+        f"    while not os.path.exists(f{seen!r}): time.sleep(0.01)\n"
+        "    time.sleep(0.15)\n'done'"
     )
     moments = []
-    texts = []
+    texts: list[str] = []
     async for event in stream:
         assert event.stream == "stdout"
         texts.append(event.text)
         moments.append(time.monotonic())
+        for line in "".join(texts).split():
+            (tmp_path / f"seen-{line}").touch()
     assert "".join(texts) == "0\n1\n2\n"
     assert moments[-1] - moments[0] > 0.2
     assert stream.result.value == "done"
@@ -161,12 +168,16 @@ async def test_input_is_answered_by_the_client(session: Session) -> None:
         "import subprocess\nsubprocess.run(['sleep', '100'])",
     ],
 )
-async def test_interrupt(session: Session, code: str) -> None:
+async def test_interrupt(session: Session, code: str, tmp_path: Path) -> None:
     async def never(prompt: str) -> str:
         await asyncio.sleep(100)
         return ""
 
-    running = asyncio.create_task(session.execute(code, on_input=never))
+    begun = tmp_path / "begun"
+    *imports, last = code.split("\n")
+    cell = "\n".join([*imports, f"open({str(begun)!r}, 'w').close()", last])
+    running = asyncio.create_task(session.execute(cell, on_input=never))
+    await until(begun.exists, "the cell runs")
     await asyncio.sleep(0.3)
     started = time.monotonic()
     assert await session.interrupt()
@@ -177,6 +188,22 @@ async def test_interrupt(session: Session, code: str) -> None:
     assert "holdfast" not in result.error.traceback or "input" in code
     assert (await session.execute("'alive'")).value == "alive"
     assert await session.interrupt() is False
+
+
+async def test_an_interrupt_that_comes_before_its_cell_begins(session: Session) -> None:
+    """The worker has the cell, and the signal, before it had a processor."""
+    await session.execute("kept = 1")
+    assert session.pid is not None
+    os.kill(session.pid, signal.SIGSTOP)
+    running = asyncio.create_task(session.execute("while True: pass"))
+    await until(lambda: session._driver.busy, "the cell is on its way")
+    assert await session.interrupt()
+    os.kill(session.pid, signal.SIGCONT)
+    result = await asyncio.wait_for(running, 60)
+    assert result.error is not None
+    assert result.error.type == "KeyboardInterrupt"
+    assert "holdfast" not in result.error.traceback
+    assert (await session.execute("kept")).value == 1
 
 
 async def test_interrupts_never_hit_the_next_cell(session: Session) -> None:
@@ -335,12 +362,18 @@ async def test_a_worker_that_breaks_the_protocol_is_ended(session: Session) -> N
     assert "protocol" in result.error.message
 
 
-async def test_cancelling_a_call_that_waits_leaves_the_running_one_alone(session: Session) -> None:
-    running = asyncio.create_task(session.execute("import time\ntime.sleep(0.5)\n'finished'"))
+async def test_cancelling_a_call_that_waits_leaves_the_running_one_alone(
+    session: Session, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    running = asyncio.create_task(session.execute(wait + "'finished'"))
     await asyncio.sleep(0.1)
     waiting = asyncio.create_task(session.execute("never = 1"))
     await asyncio.sleep(0.1)
     waiting.cancel()
+    await asyncio.wait({waiting})
+    gate.touch()
     assert (await running).value == "finished"
     assert (await session.execute("'never' in globals()")).value is False
 

@@ -42,6 +42,13 @@ class Interrupts:
             self._running = 0
             self._pending = False
 
+    def begin(self) -> None:
+        """The user's code begins: raise the interrupt of it that came before, whose signal found
+        nothing running. Where that is still on its way, it will find nothing either."""
+        if self._running and self._wanted() == self._running:
+            self._running = 0
+            raise self._raises
+
     @contextmanager
     def working(self, request_id: int) -> Iterator[None]:
         """As `running`, for a capture or a restore: the interrupt raises Interrupted.

@@ -30,6 +30,7 @@ from holdfast.protocol.session_messages import (
     ReadyMessage,
     RestoredMessage,
     RestoreMessage,
+    ResultMessage,
     ShutdownMessage,
 )
 from holdfast.session.worker import budget
@@ -101,7 +102,19 @@ class Worker:
         self._console.execution_id = message.execution_id
         try:
             with self._interrupts.running(message.execution_id):
-                result = self._runner.run(message.execution_id, message.code, message.memory_limit)
+                result = self._runner.run(
+                    message.execution_id,
+                    message.code,
+                    message.memory_limit,
+                    self._interrupts.begin,
+                )
+        except KeyboardInterrupt as error:  # at the edge of the cell, where nothing of it takes it
+            result = ResultMessage(
+                execution_id=message.execution_id,
+                execution_count=self._runner.count,
+                duration=0.0,
+                error=describe(error.with_traceback(None), self._cells),
+            )
         finally:
             self._console.execution_id = 0
         flush()

@@ -34,13 +34,20 @@ class Runner:
         self.count = 0
         self.flags = 0  # `from __future__ import ...` holds for the cells after it, as at a prompt
 
-    def run(self, execution_id: int, code: str, memory_limit: int | None = None) -> ResultMessage:
-        """Run a cell. Whatever it raises is in the result."""
+    def run(
+        self,
+        execution_id: int,
+        code: str,
+        memory_limit: int | None = None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> ResultMessage:
+        """Run a cell. Whatever it raises, or `begin` before it, is in the result."""
         self.count += 1
         started = time.perf_counter()
         shown: dict[str, object] = {}
         error: ErrorMessage | None = None
         try:
+            begin()
             with Limited(memory_limit):
                 value = self._evaluate(self.count, dedented(code))
             shown = show(value)
