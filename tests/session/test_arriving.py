@@ -18,7 +18,8 @@ from holdfast.protocol.session_messages import (
     frame,
 )
 from holdfast.session import Session
-from holdfast.session.arriving import Left, _child
+from holdfast.session.arriving import Arriving, Left, _child
+from holdfast.testing.waiting import until
 
 # A process so large that it is not captured in place, although its variables are small.
 LARGE = (
@@ -47,10 +48,11 @@ def copies(session: Session) -> list[int]:
 
 
 async def copy_of(session: Session) -> int:
-    async with asyncio.timeout(60):
-        while not (found := copies(session)):
-            await asyncio.sleep(0.01)
-    return found[0]
+    """The copy that makes the capture, as the host was told: it may have come to its end since."""
+    found = session._driver
+    await until(lambda: isinstance(found.arriving, Arriving), "a copy makes the capture")
+    assert isinstance(found.arriving, Arriving)
+    return found.arriving._begun.pid
 
 
 async def test_the_first_capture_of_a_large_process(session: Session) -> None:
@@ -103,12 +105,13 @@ async def test_a_capture_beside_is_interrupted_or_cancelled(session: Session, st
 
 
 async def ended(pid: int) -> None:
-    for _ in range(500):
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or " Z " in stat.read_text():
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("the copy goes on")
+    def gone() -> bool:
+        try:
+            return " Z " in Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    await until(gone, "the copy has ended")
 
 
 async def test_a_late_copy_is_ended(session: Session) -> None:
