@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
+from pathlib import Path
 
 import pytest
 
@@ -47,23 +47,34 @@ def test_the_whole_cycle() -> None:
         sync.Session.resume("nobody", store=store)
 
 
-def test_streaming_and_interrupting() -> None:
+def test_streaming_and_interrupting(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     with sync.Session(store="memory://") as session:
         stream = session.stream("for i in range(3): print(i)\n'end'")
         assert "".join(event.text for event in stream) == "0\n1\n2\n"
         assert stream.result.value == "end"
-        threading.Timer(0.3, session.interrupt).start()
-        assert session.execute("while True: pass").error.type == "KeyboardInterrupt"
+
+        def interrupt() -> None:
+            eventually(begun.exists, "the cell runs")
+            session.interrupt()
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        cell = f"open({str(begun)!r}, 'w').close()\nwhile True: pass"
+        assert session.execute(cell).error.type == "KeyboardInterrupt"
+        interrupting.join()
 
 
-def test_output_is_drained_between_calls() -> None:
+def test_output_is_drained_between_calls(tmp_path: Path) -> None:
+    said = tmp_path / "said"
     with sync.Session(store="memory://") as session:
         session.execute(
             "import threading, time\ndone = threading.Event()\n"
             "def chatter():\n    print('x' * 300_000)\n    done.set()\n"
+            f"    open({str(said)!r}, 'w').close()\n"
             "threading.Timer(0.1, chatter).start()"
         )
-        time.sleep(0.6)
+        eventually(said.exists, "it has said all, though nobody called anything")
         assert session.execute("done.is_set()").value is True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -93,15 +94,21 @@ def test_variables() -> None:
     assert found["asyncio"].summary == "asyncio"
 
 
-async def test_a_session_is_looked_into_between_cells() -> None:
+async def test_a_session_is_looked_into_between_cells(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     async with Session(store="memory://") as session:
         await session.execute("import math\nvalues = [1, 2, 3]")
         assert await session.complete("math.flo") == ("math.floor",)
         assert [each.name for each in await session.variables()] == ["math", "values"]
-        running = session.stream("import time; time.sleep(0.3)")
+        running = session.stream(
+            f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+        )
         await asyncio.sleep(0.1)
         assert await session.complete("val") == ()  # it is busy
-        assert "time" in [each.name for each in await session.variables()]  # waits for the cell
+        looking = asyncio.create_task(session.variables())  # waits for the cell
+        await asyncio.sleep(0.1)
+        gate.touch()
+        assert "time" in [each.name for each in await looking]
         await running.done
         with pytest.raises(BadInput):
             await session.complete(5)  # type: ignore[arg-type]
