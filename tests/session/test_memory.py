@@ -41,11 +41,15 @@ class Peak:
 
 def _family(process: int) -> list[int]:
     found = [process]
-    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return found  # it has just ended
+    for thread in threads:
         try:
-            children = thread.read_text().split()
+            children = Path(f"/proc/{process}/task/{thread}/children").read_text().split()
         except OSError:
-            continue  # it has just ended
+            continue  # so has this one
         for child in children:
             found += _family(int(child))
     return found
