@@ -35,7 +35,8 @@ def test_a_session(visit: Watched, store: Store) -> None:
     assert head is not None
     assert head.reason == "typed in"
     type_in(page, "total = 'lost'")
-    type_in(page, "import time\nwhile True: time.sleep(0.01)")
+    type_in(page, "import time\nprint('go' + 'ing')\nwhile True: time.sleep(0.01)")
+    expect(screen).to_contain_text("going")  # else it would be the cell before that is interrupted
     page.get_by_role("button", name="Interrupt").click()
     expect(screen.locator(".error").last).to_contain_text("KeyboardInterrupt")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from holdfast.testing.waiting import eventually
 WORK = """
 echo written > /note
 rm /etc/doomed
-i=0
-while :; do i=$((i+1)); echo $i > /n; sleep .1; done
+sleep 1000000 &
+trap 'echo more >> /n' USR1
+echo begun > /n
+while :; do wait; done
 """
 
 
@@ -33,7 +37,7 @@ def container(
     try:
         made.runc("create")
         made.runc("start")
-        eventually((folder / "it/upper/n").exists, "it counts")
+        eventually((folder / "it/upper/n").exists, "it waits for a signal")
         yield made
     finally:
         made.close()
@@ -65,9 +69,12 @@ def test_two_checkpoints_of_a_container_differ_in_their_files(
     visit: Watched, store: Store, container: Bundle
 ) -> None:
     (one,) = (each.subject for each in store.subjects() if each.subject.kind == "container")
+    os.kill(int((container.folder / "pid").read_text()), signal.SIGUSR1)
+    written = container.folder / "upper/n"
+    eventually(lambda: written.read_text() == "begun\nmore\n", "it has written more")
     container.runc("checkpoint", "--leave-running")
     page = visit(f"/checkpoints/{store.list(one)[0].id}")
     page.get_by_role("link", name="What changed").click()
-    expect(page.get_by_label("Files")).to_be_visible()
-    # Of its files only the count went on; what it wrote and deleted before is as it was.
+    expect(page.get_by_label("Files").locator("tbody tr")).not_to_have_count(0)
+    # Of its files only one was written to; what it wrote and deleted before is as it was.
     assert [row[:2] for row in rows(page.get_by_label("Files"))] == [["n", "changed"]]

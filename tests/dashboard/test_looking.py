@@ -46,13 +46,17 @@ def test_subjects_are_found_by_words_and_by_kind(visit: Watched) -> None:
     page = visit("/")
     expect(page.get_by_role("heading", name="6 subjects")).to_be_visible()
     expect(page.locator(".link")).to_have_text("live")
+    shown = page.locator("ul.subjects .name")
     page.get_by_role("button", name="state 2").click()
+    expect(shown).to_have_count(2)
     assert sorted(names(page)) == ["copy", "demo"]
     page.get_by_label("Search subjects").fill("rollback")
+    expect(shown).to_have_count(1)
     assert names(page) == ["demo"]
     page.get_by_label("Search subjects").fill("nothing has this")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
+    expect(shown).to_have_count(6)
     assert len(names(page)) == 6
 
 

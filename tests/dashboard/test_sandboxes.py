@@ -49,7 +49,7 @@ def test_its_console_and_what_changed_in_its_files(visit: Watched) -> None:
     page.get_by_role("link", name=subject).click()
     page.get_by_role("link", name="after").click()
     page.get_by_role("link", name="What changed").click()
-    expect(page.get_by_label("Files")).to_be_visible()
+    expect(page.get_by_label("Files").locator("tbody tr")).to_have_count(4)
     assert rows(page.get_by_label("Files")) == [
         ["root/changed", "changed", "4 B", "11 B"],
         ["root/d/added", "added", "", "4 B"],
