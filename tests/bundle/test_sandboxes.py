@@ -108,19 +108,19 @@ async def test_what_runs_inside_goes_on_from_there(
     """gVisor brings processes back: the counter counts on from what it was."""
     async with await created(servers["gvisor"]) as sandbox:
         write = "echo $i > /tmp/n.new; mv /tmp/n.new /tmp/n"
-        counting = f"i=0; while :; do i=$((i+1)); {write}; sleep .05; done"
-        await sandbox.exec("bash", counting)
+        # By how much it counts is in a file, so that far is far, whoever stands still meanwhile.
+        count = f"read by < /tmp/by; i=$((i+by)); {write}; sleep .05"
+        await sandbox.exec("bash", f"echo 1 > /tmp/by; i=0; while :; do {count}; done")
         await said(
             sandbox, "until [ $(cat /tmp/n 2>/dev/null || echo 0) -gt 3 ]; do sleep .05; done"
         )
         bundle = Bundle("counting", [sandbox], store=store)
         made = await bundle.checkpoint()
-        assert (
-            await said(sandbox, "until [ $(cat /tmp/n) -gt 60 ]; do sleep .05; done; echo far")
-            == "far\n"
-        )
+        far = "echo 1000000 > /tmp/by.new; mv /tmp/by.new /tmp/by; "
+        far += "until [ $(cat /tmp/n) -gt 1000000 ]; do sleep .05; done; echo far"
+        assert await said(sandbox, far) == "far\n"
         await bundle.restore(made)
-        assert int(await said(sandbox, "cat /tmp/n")) < 60
+        assert int(await said(sandbox, "cat /tmp/n")) < 1000000
         at = int(await said(sandbox, "cat /tmp/n"))
         assert (
             await said(sandbox, f"until [ $(cat /tmp/n) -gt {at} ]; do sleep .05; done; echo on")

@@ -125,7 +125,7 @@ class Reader:
             for server in self.servers:
                 server.terminate()
             for server in self.servers:
-                server.wait(20)
+                server.wait(60)
             self.loop.close()
 
     def python(self, block: Block) -> None:
