@@ -121,8 +121,9 @@ describe("a real server", () => {
 
   it("refuses a checkpoint in the middle of an execution, which goes on", async () => {
     const sandbox = await create();
-    const slow = await sandbox.exec("bash", "sleep 1; echo done");
+    const slow = await sandbox.exec("bash", "read; echo done");
     await expect(sandbox.checkpoint()).rejects.toThrow(Conflict);
+    slow.writeToStdin("\n");
     expect(await slow.stdout.readAll()).toBe("done\n");
     expect(sandbox.state).toBe("running");
   });
