@@ -150,8 +150,8 @@ def test_what_is_damaged_does_not_hold_up_the_rest(
     source: Store, stranger: Store, tmp_path: Path, noise: Noise
 ) -> None:
     bad = save(source, noise(3_000_000, 1), "state/bad")
+    (pack,) = (tmp_path / "source" / "packs").iterdir()
     good = save(source, noise(3_000_000, 2), "state/good")
-    pack = sorted((tmp_path / "source" / "packs").iterdir(), key=lambda p: p.stat().st_mtime_ns)[0]
     data = bytearray(pack.read_bytes())
     data[5000] ^= 1
     pack.write_bytes(data)
