@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.oci import watcher
+from holdfast.testing.waiting import eventually
 
 
 def watch(pid: int, path: Path) -> subprocess.Popen[bytes]:
@@ -49,3 +50,25 @@ def test_a_container_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     process.communicate(b"\n")
     assert watching.wait(20) == 0
     assert not path.parent.exists()
+
+
+def test_a_new_container_of_the_same_name_is_told_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sh", "-c", "read x"], stdin=subprocess.PIPE)
+    folder = tmp_path / "same"
+    folder.mkdir()
+    watching = watch(process.pid, folder / "exit.json")
+    files = Path(f"/proc/{watching.pid}/fd")
+
+    def watches() -> bool:
+        try:
+            return str(folder) in {os.readlink(each) for each in files.iterdir()}
+        except FileNotFoundError:  # one was closed meanwhile
+            return False
+
+    eventually(watches, "it watches")
+    folder.rename(tmp_path / "old")
+    (tmp_path / "old").rmdir()
+    folder.mkdir()
+    process.communicate(b"\n")
+    assert watching.wait(20) == 0
+    assert not list(folder.iterdir())

@@ -16,7 +16,7 @@ from holdfast.oci.engine import EngineFailed
 from holdfast.oci.ledger import Ledger
 from holdfast.oci.state import Exit, Killed, Process
 
-_EXIT_SECONDS = 2.0
+_EXIT_SECONDS = 5.0  # for a watcher that lives, on a machine that stands still
 
 
 def watch(container: Container) -> None:

@@ -39,14 +39,23 @@ def document(status: int) -> str:
 
 
 def main() -> None:
-    path = sys.argv[2]
-    status = wait(int(sys.argv[1]))
-    if status is None or not os.path.isdir(os.path.dirname(path)):
+    place, name = os.path.split(sys.argv[2])
+    # Held open, so that what is written later goes there, and not to a container of the same name.
+    try:
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # it was forgotten already
         return
-    draft = f"{path}.draft"
-    with open(draft, "w") as file:
-        file.write(document(status))
-    os.rename(draft, path)
+    status = wait(int(sys.argv[1]))
+    if status is None:
+        return
+    draft = f"{name}.draft"
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=folder)
+        with open(fd, "w") as file:
+            file.write(document(status))
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileNotFoundError:  # forgotten meanwhile
+        return
 
 
 if __name__ == "__main__":
