@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, StorageFull
 from holdfast.session import CellFailed, Session
+from holdfast.session.process import WorkerProcess
 from holdfast.session.saving import MOST
 from holdfast.store import open_store, retention
 from holdfast.testing.waiting import until
@@ -300,3 +302,32 @@ async def test_a_transaction_of_a_session_that_was_shut_down(session: Session) -
 def test_the_store_is_opened_once() -> None:
     store = open_store("memory://")
     assert Session("a", store=store).store is store
+
+
+@pytest.mark.parametrize("end", ["flush", "shutdown"])
+async def test_a_worker_that_ends_between_a_cell_and_its_checkpoint(
+    make, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The cell has been answered, but nothing may say that it is durable."""
+    session = await make("torn", auto_checkpoint="cell")
+    await session.execute("x = 1")
+    await session.flush()
+    cell = session._driver._cell
+
+    async def then_killed(worker: WorkerProcess, *rest: Any) -> None:
+        await cell(worker, *rest)
+        worker.kill()
+        await worker.ended()
+
+    with monkeypatch.context() as torn:
+        torn.setattr(session._driver, "_cell", then_killed)
+        assert await value(session, "x = 2\nx") == 2
+        await until(lambda: not session._driver.lock.locked(), "it was killed")
+    with pytest.raises(CaptureFailed, match="ended before cell 2 was saved"):
+        await getattr(session, end)()
+    assert await reasons(session) == ["cell 1"]
+    if end == "flush":
+        await session.flush()  # it is told once
+        assert (await session.execute("x")).error.type == "WorkerDied"
+        assert await value(session, "x") == 1
+        await session.flush()

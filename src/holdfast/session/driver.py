@@ -200,7 +200,8 @@ class Driver:
                 if worker is None:
                     return
                 await self._cell(worker, execution, code, timeout, answer)
-                if self.after_cell is not None and worker.alive and not self.closing:
+                answered = not self._told  # though the worker may have ended since
+                if self.after_cell is not None and answered and not self.closing:
                     await self.after_cell(execution.result)
         except Exception as error:  # noqa: BLE001  # whoever waits for the cell gets it
             execution.close(error)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
 from holdfast.session.arriving import Coming
@@ -163,8 +163,13 @@ class Keeper:
 
     async def after_cell(self, result: Result) -> None:
         """What the driver calls when a cell has ended."""
-        if self.autosave.ran():
-            await self._save_beside(f"cell {result.execution_count}")
+        if not self.autosave.ran():
+            return
+        reason = f"cell {result.execution_count}"
+        if self._driver.alive:
+            await self._save_beside(reason)
+        else:  # it has ended in between: whoever relies on the checkpoint is told
+            self.autosave.put_off(reason)
 
     async def on_the_clock(self) -> None:
         """An automatic checkpoint, as soon as the worker is free. Takes the lock itself."""
@@ -185,6 +190,13 @@ class Keeper:
             await self._save_beside(self.autosave.owed)
             await self.saving.settled()
 
+    def note_owed(self) -> None:
+        """A worker that ended before its last cells were saved is a failure of that."""
+        if self.autosave.owed is not None and self.autosave.due and not self._driver.alive:
+            lost = f"{self._subject}: the worker ended before {self.autosave.owed} was saved"
+            self.saving.failed(CaptureFailed(lost, hint=self._driver.hint))
+            self.autosave.saved()  # told once
+
     async def finish(self) -> None:
         """Before the worker ends: save what is due, unless a cell is in the way."""
         self.autosave.stop()
@@ -198,6 +210,7 @@ class Keeper:
         except TimeoutError:
             self._driver.interrupt()
             await self.saving.settled()
+        self.note_owed()
 
     async def _save_beside(self, reason: str) -> None:
         """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""

@@ -277,6 +277,7 @@ class Session:
         """
         async with self._driver.lock:
             await self._keeper.settle()
+            self._keeper.note_owed()
         self._keeper.saving.check()
 
     async def restore(
