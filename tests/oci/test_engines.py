@@ -127,13 +127,27 @@ def test_from_podman(podman: Podman, tmp_path: Path) -> None:
     assert "restored from" in holdfast(podman, "list")
 
 
+def goes_on(docker: Docker) -> bool:
+    """Docker refuses now and then what it has just made itself, with plain runc as well: a copy in
+    its containerd is collected some time later (moby issue 42900)."""
+    try:
+        docker.call("start", "--checkpoint", "first", "shop")
+    except AssertionError as error:
+        if "failed to upload checkpoint to containerd" in str(error) and "already exists" in str(
+            error
+        ):
+            return False
+        raise
+    return True
+
+
 def test_the_engines_own_checkpoints(engine: Engine, tmp_path: Path) -> None:
     engine.run("shop", "sh", "-c", COUNT)
     eventually(lambda: count(engine, "shop") > 10, "it counts")
     if isinstance(engine, Docker):
         engine.call("checkpoint", "create", "shop", "first")
         eventually(lambda: not engine.running("shop"), "it has stopped")
-        engine.call("start", "--checkpoint", "first", "shop")
+        eventually(lambda: goes_on(engine), "Docker has tidied up what it copied before")
     else:
         archive = tmp_path / "shop.tar"
         engine.call("container", "checkpoint", "--export", str(archive), "-c", "none", "shop")
