@@ -62,6 +62,54 @@ def test_at_intervals(kept: dict[str, Any]) -> None:
     assert manager.list_checkpoints() == [], "these are no checkpoints"
 
 
+def test_what_was_saved_later_is_not_replaced_by_what_was_taken_before(
+    kept: dict[str, Any],
+) -> None:
+    """By itself means in another thread: it took the state, and then the session went back."""
+    manager = StateManager("s", **kept)
+    for step in (1, 2):
+        manager.set_state("step", step)
+        manager.checkpoint()
+    late = manager.begin_save(only_changes=True)
+    manager.rollback()
+    late()
+    assert saved(kept) == {"step": 1}
+    late = manager.begin_save()
+    manager.set_state("step", 3)
+    manager.checkpoint()
+    late()
+    assert saved(kept) == {"step": 3}
+    first = manager.begin_save()
+    manager.set_state("step", 4)
+    second = manager.begin_save()
+    second()
+    first()
+    assert saved(kept) == {"step": 4}
+    manager.set_state("step", 5)
+    first, manager.state_data["step"] = manager.begin_save(), 6
+    second = manager.begin_save()
+    first()
+    second()
+    assert saved(kept) == {"step": 6}
+
+
+def test_a_state_that_was_saved_before_a_checkpoint_is_saved_again(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+
+    def save(step: int) -> None:
+        manager.set_state("step", step)
+        manager.begin_save(only_changes=True)()
+
+    save(1)
+    manager.set_state("step", 2)
+    made = manager.checkpoint()
+    save(1)
+    assert saved(kept) == {"step": 1}
+    manager.rollback(made)
+    save(1)
+    assert saved(kept) == {"step": 1}
+
+
 def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
     manager = StateManager("s", directory=tmp_path)
     manager.set_state("n", 1)

@@ -93,7 +93,9 @@ class StateManager:
         self._head: StateCheckpoint | None = None
         self._seen: Seen | None = None
         self._warned: set[str] = set()  # of secrets that are left out, by name
-        self._saved: dict[str, values.JSON] | None = None  # by save_state, the last time
+        self._saved: dict[str, values.JSON] | None = None  # what a save need not write again
+        # States are taken in this order; the last one that is durable, or was gone back to.
+        self._taken = self._durable = 0
         self._stages: list[str] = []
         self._store = store
         self._place = place_of(self.session_id, app, directory, store, clock)
@@ -161,7 +163,7 @@ class StateManager:
             place = place_of(self.session_id, self._app, directory, None, self._clock)
             if isinstance(place, Directory):
                 place.make()
-            self._place, self._head, self._saved = place, None, None
+            self._place, self._head, self._saved, self._durable = place, None, None, 0
 
     @property
     def checkpoint_limit(self) -> int:
@@ -187,7 +189,8 @@ class StateManager:
     def begin_checkpoint(self, reason: str = "manual") -> Callable[[], StateCheckpoint]:
         """Take the state as it is now; what is returned saves it, from any thread."""
         with self._lock:
-            return functools.partial(self._keep, *self._document(reason))
+            document, report = self._document(reason)
+            return functools.partial(self._keep, document, report, self._taken)
 
     def list_checkpoints(self) -> list[StateCheckpoint]:
         """The checkpoints of the session, newest first."""
@@ -204,6 +207,8 @@ class StateManager:
             # Read before anything moves, so that a refusal leaves all as it is.
             state = self._state(self._place.read(target.id))
             self._head = self._place.back_to(target, limit=self.checkpoint_limit)
+            self._taken = self._durable = self._taken + 1
+            self._saved = None
             self._replace(state)
             return self._head
 
@@ -219,7 +224,7 @@ class StateManager:
             self.set_state(STAGE, name)
             try:
                 document, report = self._document(f"stage {name}")
-                entry = self._keep(document, report)
+                entry = self._keep(document, report, self._taken)
             except BaseException:
                 self._unset_stage(outer)
                 raise
@@ -289,17 +294,19 @@ class StateManager:
         self.begin_save()()
 
     def begin_save(self, *, only_changes: bool = False) -> Callable[[], None]:
-        """Take the state as it is now; what is returned saves it, from any thread."""
+        """Take the state as it is now; what is returned saves it, from any thread, unless a later
+        one has been saved by then: that must not be lost."""
         with self._lock:
             document, _ = self._document("save")
+            taken = self._taken
 
         def finish() -> None:
             with self._lock:
-                if only_changes and document.state_info == self._saved:
+                if taken < self._durable or (only_changes and document.state_info == self._saved):
                     return
                 head = self._head.id if self._head else None
                 self._place.save(document.after(head))
-                self._saved = document.state_info
+                self._saved, self._durable = document.state_info, taken
                 self._note()
 
         return finish
@@ -327,6 +334,7 @@ class StateManager:
     def _document(self, reason: str) -> tuple[Document, Report]:
         """The state as it is now, without a time and a parent, and what is not in it."""
         encoded = self._encoded()
+        self._taken += 1
         report = self._secrets.left_out(encoded.left_out)
         for item in report:
             # Said once: each checkpoint's report says it again.
@@ -346,11 +354,14 @@ class StateManager:
         )
         return made, report
 
-    def _keep(self, document: Document, report: Report) -> StateCheckpoint:
+    def _keep(self, document: Document, report: Report, taken: int) -> StateCheckpoint:
         with self._lock:
             parent = self._head.origin if self._head else None
             made = self._place.add(document.after(parent), limit=self.checkpoint_limit)
             self._head = made.with_report(report)
+            self._durable = max(self._durable, taken)
+            if self._saved is not None:  # it is this one now that a save need not write again
+                self._saved = document.state_info
             self._note()
             return self._head
 
