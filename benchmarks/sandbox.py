@@ -74,7 +74,8 @@ where there is a template, which has numpy imported; its first cell uses it, and
 without a template imports it before. `create, cold` of the engine alone is until its command
 returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
 inside has spoken, on both sides. `exec python` is the system's interpreter, `ours` the one that
-Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it.
+Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
+what comes out of the pool has run both once, and the engine's container has not.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
 store` is on another, which reads and verifies every byte. `handover` is until a second server of
 the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
