@@ -34,6 +34,10 @@ blob = bytes([step % 256]) * 100_000
 step
 '''
 
+def say(line):
+    sys.stdout.write(line + "\\n")  # at once, also where nothing is buffered
+    sys.stdout.flush()
+
 async def main(url, how):
     options = {"auto_checkpoint": "cell"} if how == "automatic" else {}
     try:
@@ -43,14 +47,14 @@ async def main(url, how):
         session = await Session("steps", store=url, **options).start()
         await session.execute(BEGIN)
         await session.checkpoint()
-    print("pid", session.pid, flush=True)
+    say(f"pid {session.pid}")
     while True:
         result = await session.execute(STEP, check=True)
         if how == "automatic":
             await session.flush()
         else:
             await session.checkpoint()
-        print("step", result.value, flush=True)
+        say(f"step {result.value}")
 
 asyncio.run(main(*sys.argv[1:]))
 """
