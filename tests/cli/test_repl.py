@@ -214,6 +214,18 @@ def test_through_a_pipe(program: Run) -> None:
     assert program("repl", "piped", "--fresh", stdin="x\n").err.count("NameError") == 1
 
 
+def test_a_session_of_somebody_else(program: Run, tmp_path: Path) -> None:
+    file, other = str(tmp_path / "work.holdfast"), {"HOLDFAST_HOME": str(tmp_path / "other")}
+    assert program("repl", "work", stdin="x = 41\n").code == 0
+    assert program("export", "session/work", file).code == 0
+    assert program("import", file, environ=other).code == 0
+    refused = program("repl", "work", stdin="x\n", environ=other)
+    assert (refused.code, "--trust" in refused.err) == (8, True)
+    trusted = program("repl", "work", "--trust", stdin="x + 1\n", environ=other)
+    assert (trusted.code, trusted.out) == (0, "42\n")
+    assert program("repl", "work", stdin="x\n", environ=other).out == "41\n"  # ours since
+
+
 def test_commands_of_the_prompt(program: Run) -> None:
     program("repl", "w", stdin="a = 1\n")
     done = program(

@@ -69,9 +69,12 @@ def test_strangers_are_told_apart(
 ) -> None:
     file = str(tmp_path / "demo.holdfast")
     run("export", "state/demo", file)
+    theirs = run("show", "state/demo", "--json").json["checkpoint"]["signer"]
     monkeypatch.setenv("HOLDFAST_KEY", "77" * 32)
     assert "--trust" in run("import", file, "--store", there).out
-    assert run("restore", "state/demo", "--store", there).code == 8
+    refused = run("restore", "state/demo", "--store", there)
+    assert refused.code == 8
+    assert theirs in refused.err  # and not the key of whoever took it in
     assert run("restore", "state/demo", "--store", there, "--trust").code == 0
     other = str(tmp_path / "other")
     assert "foreign" not in run("import", file, "--store", other, "--trust").out

@@ -50,6 +50,8 @@ class Door:
             try:
                 if _user_of(writer.get_extra_info("socket")) in (0, os.geteuid()):
                     await serve(session, reader, writer, only=CheckpointMessage)
+            except asyncio.CancelledError:
+                return  # by us, below; `asyncio` before 3.12 would report it as a failure
             finally:
                 writer.close()
                 visits.discard(visit)

@@ -143,8 +143,10 @@ def tick(now: Catalogue) -> int:
 def check_trust(record: Record, trust: bool) -> None:
     """Raise Denied for what an unknown key has signed, unless it is trusted all the same."""
     if record.foreign and not trust:
+        checkpoint = record.checkpoint()
         raise Denied(
-            f"checkpoint {record.checkpoint().short} was signed by a key that is not known here"
-            f" ({record.frame.key_id.hex()})",
-            hint="import the key (`holdfast key import`), or say --trust if you trust its origin",
+            f"checkpoint {checkpoint.short} was signed by a key that is not known here"
+            f" ({checkpoint.signer})",
+            hint="import the key (`holdfast key import`), or say --trust (in Python trust=True) if"
+            " you trust its origin",
         )
