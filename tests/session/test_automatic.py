@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from typing import Any
 
@@ -331,3 +333,33 @@ async def test_a_worker_that_ends_between_a_cell_and_its_checkpoint(
         assert (await session.execute("x")).error.type == "WorkerDied"
         assert await value(session, "x") == 1
         await session.flush()
+
+
+@pytest.mark.parametrize("end", ["flush", "shutdown"])
+async def test_a_worker_that_ends_before_its_time_came(make, end: str) -> None:
+    """Every so often is not often enough, then."""
+    session = await make("rare", auto_checkpoint=1000)
+    assert await value(session, "x = 1\nx") == 1
+    os.kill(session.pid, signal.SIGKILL)
+    await until(lambda: not session.alive, "it has ended")
+    with pytest.raises(CaptureFailed, match="ended before what ran last was saved"):
+        await getattr(session, end)()
+
+
+async def test_a_cell_that_answers_while_the_session_ends_is_saved(
+    make, store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await make("late", auto_checkpoint="cell")
+    await session.execute("x = 0")
+    cell = session._driver._cell
+
+    async def then_ends(*given: Any) -> None:
+        await cell(*given)
+        await until(lambda: session._driver.closing, "the session ends")
+
+    monkeypatch.setattr(session._driver, "_cell", then_ends)
+    assert await value(session, "x = 1\nx") == 1  # as whoever called it was told
+    await session.shutdown()
+    again = await Session.resume("late", store=store)
+    assert await value(again, "x") == 1
+    await again.shutdown()

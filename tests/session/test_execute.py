@@ -206,6 +206,25 @@ async def test_an_interrupt_that_comes_before_its_cell_begins(session: Session) 
     assert (await session.execute("kept")).value == 1
 
 
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_DFL"])
+async def test_a_handler_that_a_cell_left_does_not_end_the_worker(
+    session: Session, handler: str
+) -> None:
+    await session.execute(
+        f"import signal\nkept = 1\nsignal.signal(signal.SIGINT, signal.{handler})"
+    )
+    assert session.pid is not None
+    os.kill(session.pid, signal.SIGSTOP)
+    running = asyncio.create_task(session.execute("while True: pass"))
+    await until(lambda: session._driver.busy, "the cell is on its way")
+    assert await session.interrupt()
+    os.kill(session.pid, signal.SIGCONT)
+    result = await asyncio.wait_for(running, 60)
+    assert result.error is not None
+    assert (result.error.type, result.execution_count) == ("KeyboardInterrupt", 2)
+    assert (await session.execute("kept")).value == 1
+
+
 async def test_interrupts_never_hit_the_next_cell(session: Session) -> None:
     for _ in range(30):
         running = asyncio.create_task(session.execute("x = 1"))

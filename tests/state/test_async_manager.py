@@ -116,3 +116,19 @@ def test_it_has_all_that_the_other_has() -> None:
             # What waits for nothing is the other's own.
             assert not inspect.iscoroutinefunction(member)
             assert twin is None, name
+
+
+async def test_what_was_begun_last_is_what_is_loaded(kept: dict[str, Any]) -> None:
+    """They are written by threads, and must not overtake each other."""
+    manager = AsyncStateManager("order", **kept)
+    for turn in range(30):
+        begun = []
+        for step in range(8):
+            manager.set_state("step", (turn, step))
+            begun.append(
+                asyncio.create_task(manager.save_state() if step % 2 else manager.checkpoint())
+            )
+            await asyncio.sleep(0)
+        await asyncio.gather(*begun)
+        loaded = await AsyncStateManager.load("order", **kept)
+        assert loaded.get_state("step") == manager.get_state("step") == (turn, 7)

@@ -93,6 +93,30 @@ def test_what_was_saved_later_is_not_replaced_by_what_was_taken_before(
     assert saved(kept) == {"step": 6}
 
 
+def test_a_checkpoint_that_is_written_late_is_not_what_is_loaded(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    manager.set_state("step", 1)
+    base = manager.checkpoint()
+    late = manager.begin_checkpoint("late")
+    manager.set_state("step", 2)
+    manager.save_state()
+    assert late().reason == "late"  # it is there, but what was saved after it was taken counts
+    assert saved(kept) == {"step": 2}
+    first = manager.begin_checkpoint("first")
+    manager.set_state("step", 3)
+    second = manager.begin_checkpoint("second")
+    second()
+    first()
+    assert saved(kept) == {"step": 3}
+    late = manager.begin_checkpoint("late again")
+    manager.rollback(base)
+    late()
+    assert saved(kept) == manager.state_data == {"step": 1}
+    manager.set_state("step", 4)
+    manager.checkpoint()
+    assert saved(kept) == {"step": 4}
+
+
 def test_a_state_that_was_saved_before_a_checkpoint_is_saved_again(kept: dict[str, Any]) -> None:
     manager = StateManager("s", **kept)
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import msgspec
 
@@ -21,25 +22,29 @@ _EXIT_SECONDS = 5.0  # for a watcher that lives, on a machine that stands still
 
 def watch(container: Container) -> None:
     """Start the process that learns how the container ends, and remember it."""
-    try:
-        pid = container.pid()
-        # Opened here and handed on: the container may be gone before the watcher has begun.
-        fd = os.pidfd_open(pid)
-    except (EngineFailed, OSError) as error:  # it has ended already
-        container.journal.write("warning", f"its end will not be known: {error}")
-        return
-    try:
+    path = container.state.exit_path
+    # Opened here and handed on: the container may be gone before the watcher has begun, and another
+    # one of its name may be there.
+    with ExitStack() as opened:
+        try:
+            pid = container.pid()
+            process = os.pidfd_open(pid)
+            opened.callback(os.close, process)
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+        except (EngineFailed, OSError) as error:  # it has ended already
+            container.journal.write("warning", f"its end will not be known: {error}")
+            return
+        words = [watcher.__file__, str(process), str(folder), path.name]
         started = subprocess.Popen(
-            [sys.executable, "-I", "-S", watcher.__file__, str(fd), str(container.state.exit_path)],
+            [sys.executable, "-I", "-S", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=[fd],
+            pass_fds=[process, folder],
             cwd="/",
         )
-    finally:
-        os.close(fd)
     record = container.state.record or container.record
     container.state.record = msgspec.structs.replace(
         record, pid=pid, watcher=Process.of(started.pid)

@@ -1,4 +1,6 @@
-"""Waits for one process to end and writes how: `watcher.py PIDFD FILE`, the first being inherited.
+"""Waits for one process to end and writes how: `watcher.py PIDFD FOLDER FILE`, the first two being
+descriptors that are inherited, so that what is written goes to the container it was begun for, and
+not to a new one of the same name.
 
 Runs as a program of its own, with nothing but the standard library and without `site`, because one
 of them lives as long as each container. The exit code of a process that is nobody's child here
@@ -39,12 +41,7 @@ def document(status: int) -> str:
 
 
 def main() -> None:
-    place, name = os.path.split(sys.argv[2])
-    # Held open, so that what is written later goes there, and not to a container of the same name.
-    try:
-        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # it was forgotten already
-        return
+    folder, name = int(sys.argv[2]), sys.argv[3]
     status = wait(int(sys.argv[1]))
     if status is None:
         return
@@ -54,7 +51,7 @@ def main() -> None:
         with open(fd, "w") as file:
             file.write(document(status))
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except FileNotFoundError:  # forgotten meanwhile
+    except FileNotFoundError:  # the container was forgotten meanwhile
         return
 
 

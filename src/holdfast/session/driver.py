@@ -201,7 +201,7 @@ class Driver:
                     return
                 await self._cell(worker, execution, code, timeout, answer)
                 answered = not self._told  # though the worker may have ended since
-                if self.after_cell is not None and answered and not self.closing:
+                if self.after_cell is not None and answered:
                     await self.after_cell(execution.result)
         except Exception as error:  # noqa: BLE001  # whoever waits for the cell gets it
             execution.close(error)

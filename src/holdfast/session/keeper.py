@@ -6,6 +6,7 @@ The coroutines whose names begin with a verb are called with the driver's lock h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -163,7 +164,7 @@ class Keeper:
 
     async def after_cell(self, result: Result) -> None:
         """What the driver calls when a cell has ended."""
-        if not self.autosave.ran():
+        if not self.autosave.ran() or self._driver.closing:  # `finish` saves what is due
             return
         reason = f"cell {result.execution_count}"
         if self._driver.alive:
@@ -192,8 +193,9 @@ class Keeper:
 
     def note_owed(self) -> None:
         """A worker that ended before its last cells were saved is a failure of that."""
-        if self.autosave.owed is not None and self.autosave.due and not self._driver.alive:
-            lost = f"{self._subject}: the worker ended before {self.autosave.owed} was saved"
+        if self.autosave.due and self._driver.started and not self._driver.alive:
+            what = self.autosave.owed or "what ran last"
+            lost = f"{self._subject}: the worker ended before {what} was saved"
             self.saving.failed(CaptureFailed(lost, hint=self._driver.hint))
             self.autosave.saved()  # told once
 
@@ -202,6 +204,11 @@ class Keeper:
         self.autosave.stop()
         self._driver.closing = True
         try:
+            if self._driver.busy:  # it may have answered already
+                self._driver.interrupt()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0), self._driver.lock:
+                        pass
             if not self._driver.busy:
                 if self.saving.crowded:
                     await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)

@@ -7,6 +7,7 @@ loop goes on with anything else; writing and syncing happen in a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +21,20 @@ _BEGUN = {"checkpoint": "begin_checkpoint", "fork": "begin_fork", "save_state": 
 _WAITS = ("list_checkpoints", "rollback", "diff")
 
 
+class _Order:
+    """States are written in the order in which they were taken; in each loop that there is."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    def turn(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
+
+
 class AsyncStateManager:
     """`StateManager` for asyncio. `set_state`, `get_state`, `state_data` and all attributes are the
     same; `checkpoint`, `rollback`, `fork`, `diff`, `save_state`, `list_checkpoints` and `load` are
@@ -27,6 +42,7 @@ class AsyncStateManager:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.__dict__["_manager"] = StateManager(*args, **kwargs)
+        self.__dict__["_order"] = _Order()
 
     @classmethod
     async def load(cls, session_id: str, **given: Any) -> AsyncStateManager:
@@ -63,6 +79,7 @@ def _twin(value: Any) -> Any:
         return value
     made = object.__new__(AsyncStateManager)
     made.__dict__["_manager"] = value
+    made.__dict__["_order"] = _Order()
     return made
 
 
@@ -71,8 +88,11 @@ def _awaited(name: str) -> Callable[..., Awaitable[Any]]:
     async def call(self: AsyncStateManager, *args: Any, **kwargs: Any) -> Any:
         begin = _BEGUN.get(name)
         if begin is None:
-            return await asyncio.to_thread(getattr(self._manager, name), *args, **kwargs)
-        return _twin(await asyncio.to_thread(getattr(self._manager, begin)(*args, **kwargs)))
+            async with self._order.turn() if name == "rollback" else contextlib.nullcontext():
+                return await asyncio.to_thread(getattr(self._manager, name), *args, **kwargs)
+        finish = getattr(self._manager, begin)(*args, **kwargs)
+        async with self._order.turn():
+            return _twin(await asyncio.to_thread(finish))
 
     return call
 

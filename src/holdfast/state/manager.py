@@ -96,6 +96,8 @@ class StateManager:
         self._saved: dict[str, values.JSON] | None = None  # what a save need not write again
         # States are taken in this order; the last one that is durable, or was gone back to.
         self._taken = self._durable = 0
+        self._under_way = 0  # that were taken and are not written yet
+        self._newest: Document | None = None  # the durable one, while any of those may be older
         self._stages: list[str] = []
         self._store = store
         self._place = place_of(self.session_id, app, directory, store, clock)
@@ -184,13 +186,15 @@ class StateManager:
         Raises BadInput, with the path to it, for a value that could not come back as it is;
         StorageFull when there is no room. Then nothing is written, and nothing is removed.
         """
-        return self.begin_checkpoint(reason)()
+        with self._lock:  # so that none which is taken later is written sooner
+            return self.begin_checkpoint(reason)()
 
     def begin_checkpoint(self, reason: str = "manual") -> Callable[[], StateCheckpoint]:
         """Take the state as it is now; what is returned saves it, from any thread."""
         with self._lock:
             document, report = self._document(reason)
-            return functools.partial(self._keep, document, report, self._taken)
+            self._under_way += 1
+            return functools.partial(self._begun, document, report, self._taken)
 
     def list_checkpoints(self) -> list[StateCheckpoint]:
         """The checkpoints of the session, newest first."""
@@ -205,9 +209,11 @@ class StateManager:
         with self._lock:
             target = self._target(_id(to))
             # Read before anything moves, so that a refusal leaves all as it is.
-            state = self._state(self._place.read(target.id))
+            document = self._place.read(target.id)
+            state = self._state(document, shared=self._under_way > 0)
             self._head = self._place.back_to(target, limit=self.checkpoint_limit)
-            self._taken = self._durable = self._taken + 1
+            self._taken += 1
+            self._is_durable(document, self._taken)
             self._saved = None
             self._replace(state)
             return self._head
@@ -291,7 +297,8 @@ class StateManager:
 
     def save_state(self) -> None:
         """Save the state as it is now without a checkpoint, replacing what was saved before."""
-        self.begin_save()()
+        with self._lock:
+            self.begin_save()()
 
     def begin_save(self, *, only_changes: bool = False) -> Callable[[], None]:
         """Take the state as it is now; what is returned saves it, from any thread, unless a later
@@ -299,14 +306,17 @@ class StateManager:
         with self._lock:
             document, _ = self._document("save")
             taken = self._taken
+            self._under_way += 1
 
         def finish() -> None:
             with self._lock:
+                self._under_way -= 1
                 if taken < self._durable or (only_changes and document.state_info == self._saved):
                     return
                 head = self._head.id if self._head else None
                 self._place.save(document.after(head))
-                self._saved, self._durable = document.state_info, taken
+                self._saved = document.state_info
+                self._is_durable(document, taken)
                 self._note()
 
         return finish
@@ -316,7 +326,12 @@ class StateManager:
 
         Nothing is written while nothing changes. What goes wrong is logged, and tried again.
         """
-        return Autosave(lambda: self.begin_save(only_changes=True)(), interval, signals)
+
+        def save() -> None:
+            with self._lock:
+                self.begin_save(only_changes=True)()
+
+        return Autosave(save, interval, signals)
 
     # inside
 
@@ -354,16 +369,30 @@ class StateManager:
         )
         return made, report
 
+    def _begun(self, document: Document, report: Report, taken: int) -> StateCheckpoint:
+        with self._lock:
+            self._under_way -= 1
+            return self._keep(document, report, taken)
+
     def _keep(self, document: Document, report: Report, taken: int) -> StateCheckpoint:
         with self._lock:
             parent = self._head.origin if self._head else None
             made = self._place.add(document.after(parent), limit=self.checkpoint_limit)
             self._head = made.with_report(report)
-            self._durable = max(self._durable, taken)
+            if taken < self._durable and self._newest is not None:
+                # A later state was durable before: that stays the one which is loaded.
+                self._place.save(self._newest.after(self._head.id))
+                document, taken = self._newest, self._durable
             if self._saved is not None:  # it is this one now that a save need not write again
                 self._saved = document.state_info
+            self._is_durable(document, taken)
             self._note()
             return self._head
+
+    def _is_durable(self, document: Document, taken: int) -> None:
+        """This one is what would be loaded now."""
+        self._durable = taken
+        self._newest = document if self._under_way else None
 
     def _state(self, document: Document, *, shared: bool = False) -> dict[str, Any]:
         """The state that a document holds, of this application's version; in containers of its

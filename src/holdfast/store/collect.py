@@ -163,7 +163,7 @@ class _Collector:
             doomed = [name for name in doomed if name not in now.condemned]
             if doomed:
                 ledger.append(lambda now: _condemn(doomed, now))
-            unmoved = [name for name in ledger.catalogue.condemned if self._is_unmoved(name)]
+            unmoved = [name for name in [*ledger.catalogue.condemned] if self._is_unmoved(name)]
             if unmoved:
                 self._relocate(unmoved, hold.nonce)
             if sealed:

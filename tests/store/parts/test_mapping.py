@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,6 +20,8 @@ from holdfast.store import Store, open_store
 from holdfast.store.backends.holds import living
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.keys import load_keyring
+from holdfast.store.origin import Origin
+from holdfast.store.parts.pagereader import PageReader
 
 PAGE = 4096
 SIZE = 3_000_000
@@ -153,6 +158,43 @@ def test_a_missing_pack_is_said(store: Store, save, noise, place: Path) -> None:
             again.read(checkpoint, "part")
         assert not again.verify().ok
     assert living(place / "holds") == []
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+from holdfast.store import open_store
+with open_store(sys.argv[1]) as store:
+    (saved,) = store.list()
+    store.map(saved, "part", verify="first").close()  # its tables are known
+    for pack in Path(sys.argv[1], "packs").iterdir():
+        os.truncate(pack, 4096)
+    try:
+        print(sum(store.map(saved, "part").view[::4096]))
+    except Exception as error:
+        print(type(error).__name__, "ends before" in str(error))
+"""
+
+
+def test_a_pack_that_was_cut_off_is_said(store: Store, save, noise, place: Path) -> None:
+    """Memory behind the end of a file ends whoever reads it."""
+    save(noise(SIZE), "segment")
+    told = subprocess.run([sys.executable, "-c", CUT, place], capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (0, "Corrupt True\n"), told.stderr
+
+
+@pytest.mark.parametrize("split", ["segment", "pages"])
+def test_a_map_that_leads_out_of_its_part_is_corrupt(store: Store, save, noise, split: Any) -> None:
+    """There is room for the part and no more: what lay behind it would be overwritten."""
+    save(noise(SIZE), split)
+    ledger = store._ledger
+    (record,) = ledger.catalogue.records.values()
+    part = Origin.of(ledger, record).parts["part"]
+    PageReader(ledger.library, part).tables()
+    pages = -(-SIZE // PAGE)
+    shorter = msgspec.structs.replace(part, size=(pages - 1) * PAGE)
+    with pytest.raises(Corrupt, match="outside of it"):
+        PageReader(ledger.library, shorter).tables()
 
 
 class Vanishing(LocalBackend):

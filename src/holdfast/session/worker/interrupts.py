@@ -41,6 +41,7 @@ class Interrupts:
         finally:
             self._running = 0
             self._pending = False
+            self.install()
 
     def begin(self) -> None:
         """The user's code begins: raise the interrupt of it that came before, whose signal found

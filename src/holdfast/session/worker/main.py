@@ -100,6 +100,7 @@ class Worker:
 
     def _execute(self, message: ExecuteMessage) -> None:
         self._console.execution_id = message.execution_id
+        before = self._runner.count
         try:
             with self._interrupts.running(message.execution_id):
                 result = self._runner.run(
@@ -109,6 +110,7 @@ class Worker:
                     self._interrupts.begin,
                 )
         except KeyboardInterrupt as error:  # at the edge of the cell, where nothing of it takes it
+            self._runner.count = before + 1  # it may not have come to counting
             result = ResultMessage(
                 execution_id=message.execution_id,
                 execution_count=self._runner.count,

@@ -216,6 +216,11 @@ class PageTable:
             folded = Folded(*(column.tolist() for column in self._found_runs()))
         return folded
 
+    def end(self) -> int:
+        """The page behind the last that is no hole."""
+        folded = self.folded()
+        return max(map(add, folded.page, folded.pages), default=0)
+
     def _found_runs(self) -> Runs:
         flat, at = self.chunk.reshape(-1), self.at.reshape(-1)
         starts, ends = _runs(flat, at)

@@ -293,6 +293,8 @@ def _map_file(region: mmap.mmap, run: FileRun) -> None:
     except OSError as error:
         raise from_os_error(error, "mapping a part") from error
     try:
+        if os.fstat(fd).st_size < run.offset + run.size:  # what is beyond the end is SIGBUS
+            raise Corrupt(f"{run.path.name} ends before byte {run.offset + run.size}")
         found = _libc.mmap(
             address + run.start,
             run.size,

@@ -9,7 +9,7 @@ from holdfast.store.arrays import np
 from holdfast.store.chunks.chunk import ZERO_ID, Buffer, chunk_id
 from holdfast.store.chunks.library import Library
 from holdfast.store.parts import deltas
-from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE, Extent, PageTable
+from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PAGE, PAGES, Extent, PageTable
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.recall import Tables
 
@@ -48,7 +48,11 @@ class PageReader:
 
     def _read(self, leaf: int) -> PageTable:
         data = self.part.map if self.part.inline else self._library.get(self._leaf_ids[leaf])
-        return PageTable.decode(data)
+        found = PageTable.decode(data)
+        # Whoever maps the part makes room for its pages and no more.
+        if found.end() > -(-self.total // PAGE) - leaf * LEAF_BLOCKS * PAGES:
+            raise Corrupt(f"the map of part {self.part.name!r} points outside of it")
+        return found
 
     def tables(self) -> list[PageTable]:
         return [self.table(leaf) for leaf in range(-(-self.block_count // LEAF_BLOCKS))]
