@@ -250,19 +250,44 @@ def test_libraries_are_imported_ahead_as_far_as_they_are_known() -> None:
     assert told == ("math", "numpy", "numpy.linalg")
 
 
-def test_what_has_a_generators_state_is_imported_ahead() -> None:
-    kept = Environment(generators=("numpy", "of_somebody"))
-    assert _told("numpy", "math", environment=kept) == ("numpy", "math", "numpy.random")
-    assert _told("of_somebody", "numpy", environment=kept) == ()
+NUMPY = "import sys, numpy as np"
+DRAW = "float(np.random.random())"
+LOADED = "'numpy.random' in sys.modules"
+
+
+def test_the_state_of_a_generator_that_is_not_loaded_waits_for_it() -> None:
+    """A tenth of numpy is loaded only for it, and few who come back need it at once."""
     with sync.Session("drawn", store="memory://") as session:
-        session.execute("import numpy as np; np.random.rand()", check=True)
+        session.execute(f"{NUMPY}; np.random.seed(1); {DRAW}", check=True)
+        made = session.checkpoint()
+        expected = [session.execute(DRAW, check=True).value for _ in range(3)]
+    with sync.Session.resume("drawn", store=session.store) as session:
+        assert session.execute(LOADED, check=True).value is False
+        session.checkpoint()  # of what waits still
+        assert session.execute(DRAW, check=True).value == expected[0]
+        session.restore()  # into what is loaded by now
+        assert [session.execute(DRAW, check=True).value for _ in range(3)] == expected
+    with sync.Session.resume("drawn", store=session.store) as session:
+        assert session.execute(LOADED, check=True).value is False
+        session.execute("state = np.random.get_state()[2]", check=True)  # by the library itself
+        assert session.execute(DRAW, check=True).value == expected[0]
+        session.restore(made)
+        assert session.execute(DRAW, check=True).value == expected[0]
+
+
+def test_a_state_that_waits_is_not_the_next_checkpoints() -> None:
+    with sync.Session("drawn", store="memory://") as session:
+        session.execute(NUMPY, check=True)
+        before = session.checkpoint()
+        session.execute(f"np.random.seed(1); {DRAW}", check=True)
         session.checkpoint()
-        told: list[tuple[str, ...]] = []
-        checkpoints.read(session.store, session.list()[0], tell=told.append)
-    assert told == [("numpy", "numpy.random")]
+        after = session.execute(DRAW, check=True).value
+    with sync.Session.resume("drawn", store=session.store) as session:
+        session.restore(before)  # which knows of no state
+        assert session.execute(DRAW, check=True).value != after
 
 
-def _told(*modules: str, environment: Environment = Environment()) -> tuple[str, ...]:  # noqa: B008
+def _told(*modules: str) -> tuple[str, ...]:
     """What a worker that is on its way is told to import."""
     imports = tuple(Import(module=each, names=(), statement=f"import {each}") for each in modules)
     told: list[tuple[str, ...]] = []
@@ -273,7 +298,7 @@ def _told(*modules: str, environment: Environment = Environment()) -> tuple[str,
     with open_store("memory://") as store:
         with store.draft("session/x", reason="test") as draft:
             draft.put("sources", plain(Sources(imports=imports)), split="structure")
-            draft.put("environment", plain(environment), split="structure")
+            draft.put("environment", plain(Environment()), split="structure")
             made = draft.commit()
         checkpoints.read(store, made, tell=told.append)
     (modules,) = told

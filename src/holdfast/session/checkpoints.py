@@ -260,17 +260,14 @@ def read(
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
     names = {part.name for part in manifest.parts}
-    generators: tuple[str, ...] = ()
     for name in [name for name in _STRUCTURES if name in names]:
         value = store.value(reference, name, trust=trust)
         try:
             found = msgspec.convert(value, type=_STRUCTURES[name])
         except msgspec.ValidationError as error:
             raise Corrupt(f"{name} is not a session's: {error}") from None
-        if isinstance(found, layout.Environment):
-            generators = found.generators
-        elif isinstance(found, layout.Sources):
-            tell(_first_needed(found, generators))
+        if isinstance(found, layout.Sources):
+            tell(_first_needed(found))
         parts[name] = layout.encode(found)
     if "environment" not in parts or "sources" not in parts:
         raise BadInput(f"{manifest.checkpoint.short} is not a checkpoint of a session")
@@ -280,9 +277,8 @@ def read(
     return Stored(parts, memory)
 
 
-def _first_needed(sources: layout.Sources, generators: tuple[str, ...]) -> tuple[str, ...]:
+def _first_needed(sources: layout.Sources) -> tuple[str, ...]:
     """The libraries that a restore imports first, up to one that is not well known: its code might
     do anything, and comes when all that was before it is there."""
     modules = (entry.module for entry in sources.imports)
-    first = tuple(takewhile(lambda module: module.partition(".")[0] in _LIBRARIES, modules))
-    return (*first, *(f"{library}.random" for library in generators if library in first))
+    return tuple(takewhile(lambda module: module.partition(".")[0] in _LIBRARIES, modules))

@@ -107,7 +107,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     execution_count: int = 0
     serialization_method: str = "cloudpickle"
     libraries: dict[str, str] = {}
-    generators: tuple[str, ...] = ()  # libraries whose random state is kept: they are loaded again
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True):

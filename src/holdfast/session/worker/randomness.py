@@ -1,16 +1,29 @@
-"""The states of random generators that belong to libraries, not to variables."""
+"""The states of random generators that belong to libraries, not to variables.
+
+That of numpy is in a part of it which takes a tenth of numpy's own time to load, and which most
+cells that follow a restore do not need: where it is not loaded yet, its state waits for it.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from holdfast.session.worker.loading import Loading
+
 # `Any` below: each library has a form of its own for its state.
 
+_NUMPY = "numpy.random"
+_WORDS = 2496  # bytes of the state of numpy's usual generator
+_waiting: list[Any] = []  # the state of numpy's generator, while that is not loaded
 
-def loaded() -> tuple[str, ...]:
-    """Libraries whose generator is there, and a part of which is loaded only for its sake."""
-    return ("numpy",) if "numpy.random" in sys.modules else ()
+
+def _loaded(name: str) -> None:
+    if _waiting:
+        sys.modules[name].set_state(_unpacked(_waiting.pop()))
+
+
+_loading = Loading(_loaded)
 
 
 def states(imports: dict[str, str]) -> dict[str, Any]:
@@ -21,19 +34,18 @@ def states(imports: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "random" in imports and "random" in sys.modules:
         found["random"] = sys.modules["random"].getstate()
-    if "numpy.random" in sys.modules:
-        found["numpy"] = _plain(sys.modules["numpy.random"].get_state())
+    if _waiting:
+        found["numpy"] = _waiting[-1]
+    elif _NUMPY in sys.modules:
+        found["numpy"] = _packed(sys.modules[_NUMPY].get_state())
     if "torch" in sys.modules:
         found["torch"] = sys.modules["torch"].get_rng_state()
     return found
 
 
-def _plain(state: Any) -> Any:
-    """A state of numpy as plain data, which is pickled in no time, where it has the usual form."""
-    if type(state) is not tuple or len(state) != 5:
-        return state  # of another kind of generator
-    kind, words, *rest = state
-    return (kind, words.astype("<u4").tobytes(), *rest)
+def forget() -> None:
+    """What waits is of a namespace that is no more."""
+    _waiting.clear()
 
 
 def set_state(library: str, state: Any) -> None:
@@ -43,13 +55,45 @@ def set_state(library: str, state: Any) -> None:
 
         random.setstate(state)
     elif library == "numpy":
-        import numpy
-
-        if type(state) is tuple and type(state[1]) is bytes:
-            kind, words, *rest = state
-            state = (kind, numpy.frombuffer(words, "<u4"), *rest)
-        numpy.random.set_state(state)
+        _set_numpy(state)
     elif library == "torch":
         import torch  # type: ignore[import-not-found]
 
         torch.set_rng_state(state)
+
+
+def _set_numpy(state: Any) -> None:
+    import numpy
+
+    forget()
+    if _NUMPY not in sys.modules and _is_usual(state):  # nothing can be wrong with it later
+        _waiting.append(state)
+        _loading.wait_for({_NUMPY})
+    else:
+        numpy.random.set_state(_unpacked(state))
+
+
+def _packed(state: Any) -> Any:
+    """A state of numpy as plain data, which is pickled in no time, where it has the usual form."""
+    if type(state) is not tuple or len(state) != 5:
+        return state  # of another kind of generator
+    kind, words, *rest = state
+    return (kind, words.astype("<u4").tobytes(), *rest)
+
+
+def _unpacked(state: Any) -> Any:
+    """The inverse."""
+    if type(state) is not tuple or type(state[1]) is not bytes:
+        return state
+    import numpy
+
+    kind, words, *rest = state
+    return (kind, numpy.frombuffer(words, "<u4"), *rest)
+
+
+def _is_usual(state: Any) -> bool:
+    """Whether it is, by its form, a state of the generator that numpy begins with."""
+    if type(state) is not tuple or [*map(type, state)] != [str, bytes, int, int, float]:
+        return False
+    kind, words, at, *_ = state
+    return kind == "MT19937" and len(words) == _WORDS and 0 <= at <= _WORDS // 4

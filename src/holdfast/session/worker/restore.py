@@ -113,6 +113,7 @@ class Restore:
         self._cells.replace(cells)
         self._codes.clear()
         self._definitions.clear()
+        randomness.forget()
         self.namespace.clear()
         self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
         if self._definitions.circumstances is not None:

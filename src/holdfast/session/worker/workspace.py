@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
-from holdfast.session.worker import randomness
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.circumstances import NAMES
 from holdfast.session.worker.codes import CodeIndex
@@ -100,7 +99,6 @@ class Workspace:
             platform=f"{sys.platform}-{platform.machine()}",
             execution_count=self.runner.count,
             libraries={name: version for name, version in versions.items() if version},
-            generators=randomness.loaded(),
         )
 
 
