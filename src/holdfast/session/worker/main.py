@@ -10,15 +10,12 @@ import platform
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.model.blas import resting
 from holdfast.protocol.session_messages import (
-    CapturingMessage,
     CheckpointMessage,
     CompletedMessage,
     CompleteMessage,
@@ -34,21 +31,17 @@ from holdfast.protocol.session_messages import (
     ShutdownMessage,
 )
 from holdfast.session.worker import budget
-from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
-from holdfast.session.worker.handing import Handed, Outbox, messages
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.runner import describe, flush
-from holdfast.session.worker.snapshot import MUCH, Snapshots
 from holdfast.session.worker.workspace import Workspace
 
 if TYPE_CHECKING:  # with all that a capture needs
-    from holdfast.session.worker.earlier import Earlier
+    from holdfast.session.worker.freezer import Freezer
 
 _PR_SET_PDEATHSIG = 1
 
@@ -66,10 +59,7 @@ class Worker:
         self._console = Console(self._channel)
         self._labels = Labels()
         self._tracker = Tracker()
-        self._earlier: Earlier | None = None
-        self._blocks = Blocks()
-        self._snapshots = Snapshots(self._labels, self._tracker, self._blocks)
-        self._outbox = Outbox()
+        self._freezer: Freezer | None = None  # when there has been something to freeze
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
         # There is one worker per socket: a fork of it has nothing to say to the host.
@@ -125,76 +115,22 @@ class Worker:
         self._channel.send(result)
 
     def _checkpoint(self, message: CheckpointMessage) -> None:
-        from holdfast.session.worker.capture import Capture  # with cloudpickle: 10 ms
-        from holdfast.session.worker.earlier import Earlier
-
-        begin = self._snapshots.begin
-        started = time.perf_counter()
-        self._snapshots.learn()
-        self._tracker.begin(message.request_id, message.base)
-        if self._earlier is None or message.base <= 0:  # the host has nothing to compare with
-            self._earlier = Earlier()
-        places, objects = survey.look(self._namespace)
-        self._tracker.watch(places)
-        beside = message.beside and self._snapshots.wanted(sum(size for _, size in places))
         try:
-            with self._interrupts.working(message.request_id):
-                capture = Capture(
-                    self._namespace,
-                    self._cells,
-                    self._codes,
-                    self._definitions,
-                    message.max_item_bytes,
-                    self._labels,
-                    message.max_checkpoint_bytes,
-                    self._tracker,
-                    earlier=self._earlier,
-                    blocks=self._blocks,
-                    objects=objects,
+            if self._freezer is None:  # with all that only a capture needs: 15 ms
+                from holdfast.session.worker.freezer import Freezer
+
+                self._freezer = Freezer(
+                    self._workspace, self._labels, self._tracker, self._interrupts
                 )
-                environment = self._workspace.environment()
-                if not beside:
-                    captured = capture.run(environment)
+            answers = self._freezer.freeze(message)
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
             return
         self._end_if_forked()
-        if beside:
-            self._leave(message, started, lambda: begin(capture, environment, message))
-            return
-        self._snapshots.took(time.perf_counter() - started)
-        self._tracker.captured(message.request_id, captured.places())
-        self._blocks.captured(message.request_id, captured.blocks, message.base)
-        if message.beside and captured.weight <= MUCH:
-            leave = self._outbox.leave
-            self._leave(message, started, lambda: leave(captured, message.request_id, message.base))
-        elif message.beside and captured.needed > MUCH and self._snapshots.possible():
-            hand_over = self._snapshots.hand_over
-            self._leave(message, started, lambda: hand_over(captured, message))
-        else:
-            for each in messages(captured, message.request_id, started=started):
-                self._channel.send(each)
-
-    def _leave(
-        self, message: CheckpointMessage, started: float, hand: Callable[[], Handed]
-    ) -> None:
-        """Hand over the capture in a file, or the pipe of the copy that makes it, and go on."""
-        try:
-            handed = hand()
-        except OSError as error:  # no memory, or no process for a copy
-            self._fail(message.request_id, error)
-            return
-        pause = time.perf_counter() - started
-        self._channel.send(
-            CapturingMessage(
-                request_id=message.request_id,
-                pause_ms=pause * 1000,
-                pid=handed.pid,
-                size=handed.size,
-            ),
-            handed.file,
-        )
-        os.close(handed.file)
+        for answer, file in answers:
+            self._channel.send(answer, file)
+            if file is not None:
+                os.close(file)
 
     def _restore(self, message: RestoreMessage) -> None:
         received = self._channel.receive_parts(message.parts)
@@ -215,8 +151,8 @@ class Worker:
             for file in files:
                 os.close(file)
         self._end_if_forked()
-        self._snapshots.restored()
-        self._blocks.forget()
+        if self._freezer is not None:
+            self._freezer.restored()
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
 
     def _look(self, message: CompleteMessage | InspectMessage) -> None:
