@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
 import signal
 import subprocess
@@ -48,6 +50,32 @@ def zeros(path: Path) -> int:
     """How many there are at the end; frames of these tests end with other bytes, or 7 zeros."""
     data = path.read_bytes()
     return len(data) - len(data.rstrip(b"\0"))
+
+
+def resident(path: Path) -> list[bool]:
+    """Which pages of a file the system has in memory."""
+    with path.open("rb") as file:
+        pages = -(-path.stat().st_size // mmap.PAGESIZE)
+        found = (ctypes.c_ubyte * pages)()
+        with mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as own:
+            anchor = ctypes.c_char.from_buffer(own)  # private, so it may be taken for our own
+            start, size = ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(len(own))
+            assert ctypes.CDLL(None).mincore(start, size, found) == 0
+            del anchor
+    return [bool(each & 1) for each in found]
+
+
+def test_a_large_entry_leaves_the_memory_of_the_system(place: Path) -> None:
+    """What it took is there for the next one; small ones are read again and again, and stay."""
+    backend = begun(place, 2)
+    small = segment(place).stat().st_size // mmap.PAGESIZE
+    body = os.urandom(40 * AHEAD)
+    large = Signed(seq=3, key_id=bytes(8), mac=bytes(32), header=b"h", body=body)
+    frame = backend.append(large)
+    kept = resident(segment(place))
+    assert all(kept[: small - AHEAD // mmap.PAGESIZE])
+    assert kept.count(True) < len(kept) // 4  # the system reads ahead of what it was asked for
+    assert backend.read(frame.origin, frame.body_offset, frame.body_size) == body
 
 
 def test_who_goes_on_writes_over_zeros(place: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.store.log.frames import REMAINS
 
 AHEAD = 64 * 1024
 _SMALL = AHEAD // 8  # larger entries gain little, and would need new zeros each time
+_LARGE = 4 * AHEAD  # bytes of an entry whose pages are worth giving back
 _LOOK = 8  # bytes; a frame does not begin with so many zeros
 _ZEROS = bytes(AHEAD)
 
@@ -55,6 +56,14 @@ class Runway:
             with suppress(OSError):  # where there is no room for them, one goes on without
                 write_all(self._fd, _ZEROS, end)
         return self._fd
+
+    def give_way(self, offset: int) -> None:
+        """The last entry, which began there, is durable. A large one is not read again before
+        something is brought back, so that its pages are better used for the next: a machine whose
+        memory is lent to it by another takes longer to get new ones than to write to the disk."""
+        if self._end - offset >= _LARGE:
+            with suppress(OSError):  # a file system may not take advice
+                os.posix_fadvise(self._fd, offset, self._end - offset, os.POSIX_FADV_DONTNEED)
 
     def take_back(self, pieces: Sequence[bytes], offset: int) -> None:
         """Cut an entry that could not be made durable, to what nobody takes for an end."""

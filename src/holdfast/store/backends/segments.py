@@ -335,6 +335,7 @@ class LocalLog:
             if isinstance(error, OSError):
                 raise from_os_error(error, "writing the log") from error
             raise
+        self._runway.give_way(offset)
 
     def close(self) -> None:
         """Let go of the files that are kept open; whoever goes on opens them again."""
