@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, StdinEvent
-from holdfast.protocol.sandbox_requests import ACTIONS
+from holdfast.protocol.sandbox_requests import ACTIONS, LANGUAGES
 
 Values = st.SearchStrategy[Any]
 
@@ -67,7 +67,12 @@ rare = st.integers(0, 3).map(lambda number: number == 0)
 noise: st.SearchStrategy[str | bytes] = (
     st.text(max_size=50) | st.binary(max_size=50) | junk.map(json.dumps)
 )
-requests = st.one_of(*map(fields, (*ACTIONS.values(), StdinEvent, ExecuteRequest))).map(json.dumps)
+asked = st.one_of(*map(fields, (*ACTIONS.values(), StdinEvent, ExecuteRequest)))
+told = st.fixed_dictionaries(
+    {"language": st.sampled_from(LANGUAGES), "code": st.sampled_from(WORDS)}
+)
+begun = st.builds(lambda some, what: some | what, fields(ExecuteRequest), told)  # by chance, hardly
+requests = (asked | asked | begun).map(json.dumps)
 frames: st.SearchStrategy[str | bytes] = st.one_of(requests, requests, requests, noise)
 first_frames: st.SearchStrategy[str | bytes] = st.one_of(
     fields(CreateRequest).map(json.dumps), noise

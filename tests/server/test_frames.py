@@ -72,8 +72,8 @@ class Talk:
 
     @property
     def executing(self) -> bool:
-        begun, ended = (self.words.count(f"EXECUTION_{each}") for each in ("RUNNING", "DONE"))
-        return begun > ended
+        told = [each for each in self.words if each in ("EXECUTION_RUNNING", "EXECUTION_DONE")]
+        return told[-1:] == ["EXECUTION_RUNNING"]
 
 
 def ends(frame: str | bytes) -> bool:

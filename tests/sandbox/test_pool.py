@@ -1,0 +1,82 @@
+"""The pool: a new sandbox takes the body that stands ready, and another one takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, Limits
+from holdfast.sandbox.contract import Box, Build
+from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox.fleet import Fleet
+from holdfast.sandbox.settings import Settings
+from holdfast.store import open_store
+from holdfast.testing.waiting import until
+
+
+class Noting(ProcessEngine):
+    """An engine that remembers what it made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[str] = []
+        self.boxes: list[Box] = []
+
+    async def create(self, build: Build) -> Box:
+        self.made.append(build.name)
+        self.boxes.append(await super().create(build))
+        return self.boxes[-1]
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    (tmp_path / "ground").mkdir()
+    with open_store(tmp_path / "store") as store:
+        fleet = Fleet(store, Noting(), tmp_path / "ground", Settings(warm=1))
+        fleet.begin()
+        try:
+            await until(lambda: fleet.ready == 1, "one stands ready")
+            yield fleet
+        finally:
+            assert await fleet.stop() == []
+
+
+def made(fleet: Fleet) -> list[str]:
+    assert isinstance(fleet.engine, Noting)
+    return fleet.engine.made
+
+
+async def test_one_is_taken_and_replaced(fleet: Fleet) -> None:
+    [ready] = made(fleet)
+    first, _ = await fleet.create(CreateRequest())
+    assert first.body.build.name == ready
+    assert made(fleet) == [ready]  # nobody waited for another
+    await until(lambda: fleet.ready == 1, "it is replaced")
+    assert len(made(fleet)) == 2
+    second, _ = await fleet.create(CreateRequest(name="another"))
+    assert second.body.build.name == made(fleet)[1]
+    for sandbox in (first, second):
+        done = await sandbox.execute(ExecuteRequest(language="bash", code="exit 7"))
+        assert (await done.process.wait()).code == 7
+    await until(lambda: fleet.ready == 1, "it is replaced again")
+
+
+async def test_what_is_not_plain_is_made_for_itself(fleet: Fleet) -> None:
+    [ready] = made(fleet)
+    other, _ = await fleet.create(CreateRequest(limits=Limits(processes=20)))
+    assert other.body.build.name == made(fleet)[-1] != ready
+    assert fleet.ready == 1
+    assert (await fleet.create(CreateRequest()))[0].body.build.name == ready
+
+
+async def test_one_that_has_died_meanwhile_is_nobodys(fleet: Fleet) -> None:
+    assert isinstance(fleet.engine, Noting)
+    [dead] = fleet.engine.boxes
+    [name] = made(fleet)
+    await dead.end()
+    sandbox, _ = await fleet.create(CreateRequest())
+    assert sandbox.body.build.name != name
+    done = await sandbox.execute(ExecuteRequest(language="bash", code="exit 7"))
+    assert (await done.process.wait()).code == 7
