@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest, Limits
-from holdfast.sandbox.contract import Box, Build
-from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.sandbox import contract, roots
+from holdfast.sandbox.body import Body, Workshop
+from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.contract import Build
+from holdfast.sandbox.engines.process import ProcessBox, ProcessEngine
 from holdfast.sandbox.fleet import Fleet
+from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.settings import Settings
 from holdfast.store import open_store
 from holdfast.testing.waiting import until
@@ -22,12 +26,10 @@ class Noting(ProcessEngine):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[str] = []
-        self.boxes: list[Box] = []
 
-    async def create(self, build: Build) -> Box:
+    async def create(self, build: Build) -> ProcessBox:
         self.made.append(build.name)
-        self.boxes.append(await super().create(build))
-        return self.boxes[-1]
+        return await super().create(build)
 
 
 @pytest.fixture
@@ -52,7 +54,6 @@ async def test_one_is_taken_and_replaced(fleet: Fleet) -> None:
     [ready] = made(fleet)
     first, _ = await fleet.create(CreateRequest())
     assert first.body.build.name == ready
-    assert made(fleet) == [ready]  # nobody waited for another
     await until(lambda: fleet.ready == 1, "it is replaced")
     assert len(made(fleet)) == 2
     second, _ = await fleet.create(CreateRequest(name="another"))
@@ -71,12 +72,25 @@ async def test_what_is_not_plain_is_made_for_itself(fleet: Fleet) -> None:
     assert (await fleet.create(CreateRequest()))[0].body.build.name == ready
 
 
-async def test_one_that_has_died_meanwhile_is_nobodys(fleet: Fleet) -> None:
-    assert isinstance(fleet.engine, Noting)
-    [dead] = fleet.engine.boxes
-    [name] = made(fleet)
-    await dead.end()
-    sandbox, _ = await fleet.create(CreateRequest())
-    assert sandbox.body.build.name != name
-    done = await sandbox.execute(ExecuteRequest(language="bash", code="exit 7"))
-    assert (await done.process.wait()).code == 7
+async def test_one_that_has_died_meanwhile_is_nobodys(tmp_path: Path) -> None:
+    workshop = Workshop(ProcessEngine(), tmp_path / "boxes")
+    root, bodies = roots.default(tmp_path / "root"), list[Body]()
+
+    async def make() -> Body:
+        bodies.append(await workshop.make(root, contract.Limits()))
+        return bodies[-1]
+
+    pool = Pool(make, 2, Chores().rest)
+    try:
+        pool.fill()
+        await until(lambda: len(pool) == 2, "two stand ready")
+        await bodies[0].box.end()
+        await until(bodies[0].line.gone.done, "that is noticed")
+        assert pool.take() is bodies[1]
+        assert pool.take() is None
+        await until(lambda: len(pool) == 2, "both are replaced")
+    finally:
+        assert await pool.close() == bodies[2:]
+        for body in bodies:
+            await body.end()
+            await body.clear()
