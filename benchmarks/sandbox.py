@@ -77,7 +77,9 @@ inside has spoken, on both sides. `exec python` is the system's interpreter, `ou
 Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
 what comes out of the pool has run both once, and the engine's container has not.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
-store` is on another, which reads and verifies every byte. `handover` is until a second server of
+store` is on another, which reads and verifies every byte. The engine alone restores into nothing,
+as Holdfast does; into a container that was created before, which only `runsc` can, is in the second
+table. `handover` is until a second server of
 the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
 or a bucket of SeaweedFS.
 
