@@ -77,13 +77,15 @@ inside has spoken, on both sides. `exec python` is the system's interpreter, `ou
 Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
 what comes out of the pool has run both once, and the engine's container has not.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
-store` is on another, which reads and verifies every byte. `handover` is until a second server of
+store` is on another, which reads and verifies every byte. The engine alone restores into nothing,
+as Holdfast does; into a container that was created before, which only `runsc` can, is in the second
+table. `handover` is until a second server of
 the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
 or a bucket of SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
-Medians of {rounds} rounds in ms, {size} MB in memory where it says full. {machine}, load
+Medians of {rounds} rounds in ms, {size} MB of noise in memory where it says full. {machine}, load
 {load:.1f}."""
 
 
@@ -159,7 +161,8 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     process = await back.exec("python", HOLD.format(size=size) + STAY)
     await process.stdout.read()
-    await times.take("checkpoint, full", back.checkpoint(during_execution=True))
+    full = await times.take("checkpoint, full", back.checkpoint(during_execution=True))
+    times.kept.append(full.stored_bytes)
     again = await times.take("restore, full", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     await again.checkpoint(during_execution=True)
     elsewhere = Sandbox.attach(second.url, sandbox.sandbox_id, token=second.token)
@@ -217,6 +220,9 @@ def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
         wanted = "" if goal is None else f"{goal:.0f} ms" if name in ABSOLUTE else f"{goal}x"
         most = f", at most {max(holdfast[name]):.0f}" if name in HANDOVERS else ""
         lines.append(f"| {name} | {alone} | {here:.0f}{most} | {ratio} | {wanted} |")
+    written, kept = (statistics.median(each.kept) / 1e6 for each in (raw, holdfast))
+    told = f"A full checkpoint takes {written:.0f} MB as {PROGRAMS[engine]} writes it, and "
+    lines += ["", f"{told}{kept:.0f} MB in Holdfast's store."]
     return lines
 
 
@@ -228,6 +234,8 @@ def limits(engine: str, raw: Times, holdfast: Times) -> list[str]:
         "|---|---|---|---|",
     ]
     for name, limit in LIMITS.items():
+        if limit not in raw:
+            continue  # this engine cannot
         least = statistics.median(raw[limit])
         row, here = statistics.median(raw[name]), statistics.median(holdfast[name])
         lines.append(

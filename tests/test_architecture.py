@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -65,6 +67,73 @@ def test_all_syncs_go_through_one_seam(repository: Path) -> None:
         if sync.search(path.read_text()) and not others & set(path.parents)
     ]
     assert syncing == [source / "model/disk.py"]
+
+
+# The fencing token of a lease is a number that everybody may know.
+FENCES = {
+    "oci/container.py: record.token != token",
+    "sandbox/handing.py: owner.token != plea.lease",
+    "sandbox/leaving.py: sandbox.lease.token != plea.lease",
+    "store/log/catalogue.py: owner.token == token",
+    "store/log/catalogue.py: owner.token != fence",
+}
+PLAIN = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+
+
+def plain_comparisons(source: str) -> Iterator[str]:
+    """Comparisons that take the longer the more of a token is right."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare) and any(isinstance(each, PLAIN) for each in node.ops):
+            if any(is_secret(each) for each in (node.left, *node.comparators)):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Match) and is_secret(node.subject):
+            yield ast.unparse(node.subject)
+
+
+def is_secret(value: ast.expr) -> bool:
+    """Whether a value is by its name one that opens something, or what was made of one."""
+    match value:
+        case ast.Name(id=word) | ast.Attribute(attr=word):
+            return re.search("token|cookie|bearer|proof|^mac$", word, re.IGNORECASE) is not None
+        case ast.Call(func=function, args=arguments):
+            of = [function.value] if isinstance(function, ast.Attribute) else []
+            measured = isinstance(function, ast.Name) and function.id == "len"
+            return not measured and any(is_secret(each) for each in (function, *of, *arguments))
+        case ast.Subscript(value=whole, slice=ast.Constant(value=str(word))):
+            return is_secret(whole) or is_secret(ast.Name(word))
+        case _:
+            return False
+
+
+def test_tokens_are_compared_in_constant_time(repository: Path) -> None:
+    """By `hmac.compare_digest` and by nothing else: a plain comparison tells by its time how much
+    of a guess is right. Tokens of tenants are looked up by their digest, which tells nothing."""
+    source = repository / "src/holdfast"
+    files = [path for path in source.rglob("*.py") if source / "testing" not in path.parents]
+    found = {
+        f"{path.relative_to(source)}: {each}"
+        for path in files
+        for each in plain_comparisons(path.read_text())
+    }
+    assert found == FENCES
+    comparing = {
+        str(path.relative_to(source)) for path in files if "compare_digest(" in path.read_text()
+    }
+    assert {"sandbox/keeping.py", "sandbox/leaving.py", "server/guard.py"} <= comparing
+
+
+def test_a_plain_comparison_is_noticed() -> None:
+    for wrong in (
+        "given == self._token",
+        "token_hash(given) != kept",
+        "given.encode() == token.encode()",
+        "cookie in known",
+        "headers['token'] == word",
+        "held.value == self.cookie",
+    ):
+        assert [*plain_comparisons(wrong)] == [wrong]
+    for right in ("hmac.compare_digest(given, token)", "token is None", "len(token) < 16"):
+        assert [*plain_comparisons(right)] == []
 
 
 def test_the_tests_mirror_the_source(repository: Path) -> None:

@@ -7,11 +7,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.frames import first_frames, frames
 
 from holdfast.model.errors import BadInput
 from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import (
     CheckpointRequest,
+    CreateRequest,
     ExecuteRequest,
     KillSandboxRequest,
     ReconnectRequest,
@@ -116,3 +118,19 @@ def test_no_frame_raises(frame: bytes | str) -> None:
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(WORDS) | json_values))
 def test_no_object_raises(fields: dict[str, object]) -> None:
     assert parse_request(json.dumps(fields)) is not None
+
+
+@given(frames)
+def test_no_request_raises(frame: bytes | str) -> None:
+    assert parse_request(frame) is not None
+
+
+@given(first_frames)
+def test_a_first_frame_is_used_or_refused(frame: bytes | str) -> None:
+    try:
+        asked = parse_create(frame)
+    except BadInput:
+        return
+    assert isinstance(asked, CreateRequest)
+    assert asked.idle_timeout > 0
+    assert asked.enable_checkpoint or not asked.enable_sandbox_handoff

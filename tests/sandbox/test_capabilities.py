@@ -24,6 +24,7 @@ class Less(ProcessEngine):
         fork=False,
         snapshot=False,
         network=False,
+        pty=False,
     )
 
 
@@ -37,6 +38,9 @@ async def test_verbs_that_need_what_is_not_declared(tmp_path: Path) -> None:
             sandbox, _ = await fleet.create(CreateRequest(enable_checkpoint=True))
             code = "read line; echo $line"
             running = await sandbox.execute(ExecuteRequest(language="bash", code=code))
+            terminal = ExecuteRequest(language="bash", code="tty", pty=True, process_id="beside")
+            with pytest.raises(Unsupported, match="pty"):
+                await sandbox.execute(terminal)
             with pytest.raises(Unsupported, match="during execution"):
                 await fleet.freezer.checkpoint(sandbox, reason="r", during_execution=True)
             with pytest.raises(Unsupported, match="fork"):
@@ -47,6 +51,7 @@ async def test_verbs_that_need_what_is_not_declared(tmp_path: Path) -> None:
                 await fleet.templates.save(sandbox, "name")
             await running.process.write(b"on\n")
             assert (await running.process.wait()).code == 0
+            assert [*sandbox.executions] == [running]
             assert list(fleet.live) == [sandbox.identity]
             await fleet.freezer.checkpoint(sandbox, reason="at rest")
         finally:

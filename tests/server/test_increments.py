@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import zstandard
 from tests.server.conftest import Starter
 from tests.server.sandbox_client import Wire, attach, created
+
+from holdfast.store import Store
 
 HOLD = """
 import os, sys
@@ -78,3 +81,23 @@ async def test_only_what_changed_is_stored_and_all_comes_back(start: Starter, en
         assert await checkpoint(back) <= 1.1 * DIRTY + 2 * running
         await back.send(action="kill_sandbox")
         await back.rest()
+
+
+async def test_memory_is_stored_as_it_is(start: Starter, store: Store) -> None:
+    """Nobody waits for compression: text that would shrink to a fraction is kept whole."""
+    text = "\n".join(map(str, range(3_000_000)))
+    assert len(zstandard.compress(text.encode(), 1)) < len(text) / 3
+    server = start("--engine", "gvisor")
+    wire = await created(server, enable_checkpoint=True)
+    hold = "held = '\\n'.join(map(str, range(3_000_000)))\nprint('up', flush=True)\ninput()"
+    await wire.send(language="python", code=hold)
+    while "up\n" not in wire.output():
+        await wire.next()
+    assert await checkpoint(wire) >= len(text)
+    head = store.head(f"sandbox/{wire.identity[0]}")
+    assert head is not None
+    memory = [part for part in store.show(head).parts if part.name.startswith("memory/")]
+    assert sum(part.size for part in memory) > len(text)
+    assert {part.split for part in memory} == {"segment"}  # which are kept raw
+    await wire.send(action="kill_sandbox")
+    await wire.rest()

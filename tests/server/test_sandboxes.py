@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import websockets
 from tests.server.conftest import ANSWER, Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
+from holdfast.store import Store
 from holdfast.testing.waiting import eventually
 
 SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(1000)"
@@ -64,6 +66,19 @@ async def test_create_fails(server: Server, options: dict[str, object]) -> None:
         await wire.send(**options)
         assert await wire.rest() == (["CREATING", "CREATION_ERROR", "error"], 4000)
         assert wire.heard[-1]["message"]
+
+
+async def test_create_fails_where_no_checkpoints_are_taken(start: Starter) -> None:
+    server = start("--engine", "process", "--checkpoints", "off")
+    async with Wire(server, "/create") as wire:
+        await wire.send(enable_checkpoint=True)
+        assert await wire.rest() == (["CREATING", "CREATION_ERROR", "error"], 4000)
+        assert wire.heard[-1]["kind"] == "unsupported"
+        assert "no checkpoints" in wire.heard[-1]["message"]
+    plain = await created(server)
+    assert await plain.run("bash", "echo fine") == "fine\n"
+    await plain.send(action="kill_sandbox")
+    await plain.rest()
 
 
 async def test_refusals_leave_the_connection_open(server: Server) -> None:
@@ -396,6 +411,35 @@ async def test_tokens(server: Server) -> None:
             assert await wire.rest() == (["NOT_FOUND"], 1011)
 
 
+async def test_the_token_of_a_sandbox_as_the_bearer(start: Starter, store: Store) -> None:
+    """Where the server asks for no token of its own, the bearer is the sandbox's."""
+    server = start("--engine", "process", "--auth", "none")
+    wire = await created(server, enable_checkpoint=True)
+    identity, token = wire.identity
+    await wire.run("bash", "echo kept > /root/x")
+    await wire.send(action="checkpoint")
+    await wire.rest()
+    kept = store.head(f"sandbox/{identity}")
+    for wrong in ("wrong", token[:-1], token.swapcase()):
+        async with Wire(server, f"/attach/{identity}", Authorization=f"Bearer {wrong}") as wire:
+            assert await wire.rest() == (["PERMISSION_DENIAL_ERROR", "error"], 4000)
+        with server.client() as client:
+            assert client.get("/v1/sandboxes").json() == {
+                "sandboxes": []
+            }  # nothing is brought back
+    with pytest.raises(websockets.InvalidStatus, match="403"):
+        await Wire(server, f"/attach/{identity}", Authorization="Bearer ").__aenter__()
+    assert store.head(f"sandbox/{identity}") == kept
+    async with Wire(server, f"/attach/{identity}", Authorization=f"Bearer {token}") as back:
+        assert await back.until("RUNNING") == ["RESTORING", "RUNNING"]
+        assert await back.run("bash", "cat /root/x") == "kept\n"
+        async with Wire(server, f"/attach/{identity}", Authorization="Bearer wrong") as stranger:
+            assert await stranger.rest() == (["PERMISSION_DENIAL_ERROR", "error"], 4000)
+        assert await back.run("bash", "echo mine") == "mine\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
 async def test_execute_over_http(server: Server) -> None:
     with server.client(server.token) as client:
         answer = client.post("/execute?language=bash", content="echo out; echo err >&2")
@@ -417,16 +461,22 @@ async def test_a_counter_survives_a_killed_server(start: Starter) -> None:
     first = start("--engine", "gvisor")
     wire = await created(first, enable_checkpoint=True)
     code = """
-import os, time
-held = bytearray(os.urandom(1 << 20)) * 500
+import hashlib, os, select, sys
+held = os.urandom(500 << 20)
+digest = lambda: hashlib.sha256(held).hexdigest()
+print(digest(), flush=True)
 n = 0
 while True:
     n += 1
     print(n, len(held), flush=True)
-    time.sleep(0.05)
+    if select.select([sys.stdin], [], [], 0.05)[0]:
+        print(sys.stdin.readline().strip(), digest(), flush=True)
 """
     await wire.send(language="python", code=code)
-    await wire.until("stdout")
+    while "\n1 " not in wire.output():
+        await wire.until("stdout")
+    digest = wire.output().split("\n")[0]
+    assert len(digest) == 64
     await wire.send(action="checkpoint", leave_running=True, during_execution=True)
     assert await wire.until("CHECKPOINTED") == ["CHECKPOINTING", "checkpoint", "CHECKPOINTED"]
     first.process.send_signal(signal.SIGKILL)
@@ -443,8 +493,12 @@ while True:
         begins = pieces[0]["offset"] - len(pieces[0]["data"])
         assert all(not each.get("gap") for each in pieces)
         assert 0 < begins <= len(wire.output())
-        lines = (wire.output()[:begins] + back.output()).split("\n")[:-1]
+        lines = (wire.output()[:begins] + back.output()).split("\n")[1:-1]
         assert lines == [f"{n} {500 << 20}" for n in range(1, len(lines) + 1)]
+        await back.send(event="stdin", data="again\n")
+        while not (told := re.search("^again (.*)\n", back.output(), re.MULTILINE)):
+            await back.until("stdout")
+        assert told[1] == digest  # every byte of what it held is what it was
         await back.send(action="kill_sandbox")
         await back.rest()
 

@@ -88,24 +88,44 @@ async def test_sandboxes_do_not_see_each_other(server: Server) -> None:
 
 
 async def test_tokens_are_nowhere_inside(server: Server) -> None:
+    """Nor the key of the store. The same search finds what was put there to be found."""
     wire = await created(server)
-    needles = [wire.identity[1], str(server.token)]
+    key = (server.home / "key").read_text().strip()
+    assert len(key) == 64
+    needles = [wire.identity[1], str(server.token), key]
+    bait = secrets.token_hex(16)
+    baits = ("/tmp/a/.b/c", "/root/.d/e", "/dev/shm/f")
+    for path in baits:
+        await wire.send(action="files", verb="write", path=path, data=f"x {bait} x")
+        assert (await wire.next())["event"] == "files"
     search = """
-import glob
-needles = input().encode().split()
-paths = [p for q in ("/proc/*/*", "/run/**", "/tmp/**", "/root/*") for p in glob.glob(q)]
-for path in paths:
+import glob, itertools, os, sys
+needles = [each.encode() for each in input().split()]
+needles += [bytes.fromhex(each.decode()) for each in needles if len(each) == 64]
+shown = needles.pop(0)
+walked = itertools.chain.from_iterable(
+    os.walk(top) for top in ("/run", "/tmp", "/root", "/etc", "/var", "/dev/shm")
+)
+paths = []
+for folder, folders, names in walked:
+    paths += [os.path.join(folder, name) for name in names]
+    # The interpreter may be in somebody's home; nothing but the interpreter is in there.
+    folders[:] = [each for each in folders if os.path.join(folder, each) != sys.base_prefix]
+for path in [*paths, *glob.glob("/proc/*/*"), *glob.glob("/proc/*/task/*/*")]:
     try:
         with open(path, "rb") as file:
-            if any(needle in file.read(1 << 20) for needle in needles):
-                print(path)
+            content = file.read(1 << 20)
     except OSError:
-        pass
+        continue
+    if any(needle in content for needle in needles):
+        print("found in", path)
+    if shown in content:
+        print("bait in", path)
 """
     await wire.send(language="python", code=search)
-    await wire.send(event="stdin", data=" ".join(needles) + "\n")
+    await wire.send(event="stdin", data=" ".join([bait, *needles]) + "\n")
     await wire.until("EXECUTION_DONE")
-    assert wire.output() == ""
+    assert sorted(wire.output().splitlines()) == sorted(f"bait in {path}" for path in baits)
     await ended(wire)
 
 

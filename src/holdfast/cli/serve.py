@@ -13,7 +13,7 @@ import click
 from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Number
-from holdfast.cli.settings import AUTHS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
+from holdfast.cli.settings import AUTHS, CHECKPOINTS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
     from holdfast.sandbox.admission import Tenant
@@ -69,6 +69,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), help="How it logs to stderr.  [default: text]"
+)
+@click.option(
+    "--checkpoints",
+    type=click.Choice(CHECKPOINTS),
+    help="Whether new sandboxes may ask for checkpoints.  [default: on]",
 )
 @click.option("--max-sandboxes", metavar="N", help="More than so many are refused.  [default: 64]")
 @click.option("--pool", metavar="N", help="Sandboxes that stand ready.  [default: 1]")
@@ -224,6 +229,7 @@ def _kept(
         waiting=int(number("max_waiting")),
         wait_seconds=number("max_wait"),
         idle_timeout=number("idle_timeout"),
+        checkpoints=settings["checkpoints"] == "on",
         limits=Limits(
             memory_bytes=int(number("sandbox_memory")),
             cpus=number("sandbox_cpus"),

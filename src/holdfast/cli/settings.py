@@ -19,6 +19,7 @@ AUTHS = ("token", "none")
 LOG_FORMATS = ("text", "json")
 EGRESS = ("public", "any", "off")
 SESSIONS = ("auto", "on", "off")
+CHECKPOINTS = ("on", "off")
 
 
 def _text(value: object) -> object:
@@ -130,6 +131,7 @@ KNOWN = (
     Setting(name="drill_subjects", parse=_text, default=lambda _: "*"),
     Setting(name="advertise", parse=_url, default=lambda _: None),
     Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
+    Setting(name="checkpoints", parse=_one_of(*CHECKPOINTS), default=lambda _: "on"),
     Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),
     Setting(name="pool", parse=_count(0), default=lambda _: 1),
     Setting(name="tokens", parse=_text, default=lambda _: None),

@@ -34,7 +34,12 @@ class Body:
     build: Build
     box: Box
     line: AgentLine
-    exact: bool  # whether memory and processes are frozen, and not files alone
+    engine: Engine
+
+    @property
+    def exact(self) -> bool:
+        """Whether memory and processes are frozen, and not files alone."""
+        return self.engine.capabilities.exact_checkpoint
 
     @property
     def image(self) -> Path:
@@ -168,7 +173,7 @@ class Workshop:
             raise
         finally:
             self.prepare()
-        body = Body(build, box, AgentLine(box.pipes, box.places, box.ceilings), exact)
+        body = Body(build, box, AgentLine(box.pipes, box.places, box.ceilings), self.engine)
         try:
             if image is None or not exact:
                 await body.line.ready()

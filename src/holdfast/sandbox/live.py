@@ -126,7 +126,11 @@ class LiveSandbox:
     # -- running
 
     async def execute(self, request: ExecuteRequest) -> Execution:
-        """Begin an execution. Raises Conflict while the foreground is taken."""
+        """Begin an execution. Raises Conflict while the foreground is taken, and Unsupported for a
+        terminal where the engine has none."""
+        if request.pty:
+            engine = self.body.engine
+            engine.capabilities.need("pty", engine.name)
         if request.process_id is None:
             if self.foreground is not None and self.foreground.exit is None:
                 raise Conflict(

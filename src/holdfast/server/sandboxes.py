@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
@@ -35,6 +36,7 @@ from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
 from holdfast.server.tenants import tenant_of
 
+log = logging.getLogger("holdfast.server")
 PROTOCOL = "holdfast.v1"
 FIRST_FRAME_SECONDS = 30.0
 
@@ -49,7 +51,7 @@ class Sandboxes:
     async def create(self, socket: WebSocket) -> None:
         await accept(socket)
         client = Attachment(socket, self._any_fleet())
-        try:
+        async with served(client):
             frame = await first_frame(socket)
             if frame is None:
                 return
@@ -70,8 +72,6 @@ class Sandboxes:
             )
             await client.tell(Fact.CREATED, identity=identity)
             await client.serve()
-        finally:
-            client.let_go()
 
     async def attach(self, socket: WebSocket) -> None:
         token = sandbox_token(socket)
@@ -80,11 +80,9 @@ class Sandboxes:
             return
         await accept(socket)
         client = Attachment(socket, self._any_fleet())
-        try:
+        async with served(client):
             if await self._open(client, socket, token):
                 await client.serve()
-        finally:
-            client.let_go()
 
     async def _open(self, client: Attachment, socket: WebSocket, token: str) -> bool:
         """Go back to a sandbox; whether that was possible."""
@@ -183,6 +181,20 @@ class Sandboxes:
             ending(stream, fleet, sandbox),
             media_type="application/x-ndjson" if as_events else "text/plain; charset=utf-8",
         )
+
+
+@contextlib.asynccontextmanager
+async def served(client: Attachment) -> AsyncIterator[None]:
+    """For as long as a client is served. A fault of ours is told, too: clients that hear of none
+    come back at once, again and again."""
+    try:
+        yield
+    except Exception:
+        log.exception("a client could not be served")
+        told = HoldfastError("the server failed", hint="its log says why")
+        await client.tell(Fact.FAULT, error=told)
+    finally:
+        client.let_go()
 
 
 async def accept(socket: WebSocket) -> None:

@@ -452,12 +452,13 @@ def _digest(node: Node) -> bytes:
     return listed.digest()
 
 
-def main(mountpoint: str) -> None:
+def main(mountpoint: str, subtype: str = "lossfs") -> None:
     """Serve until it is unmounted. Nothing is cached by the kernel across a cut."""
     fuse.FUSE(
         LossFS(),
         mountpoint,
         foreground=True,
+        subtype=subtype,
         hard_remove=True,
         attr_timeout=0,
         entry_timeout=0,
@@ -466,4 +467,4 @@ def main(mountpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

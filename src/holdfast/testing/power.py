@@ -78,11 +78,19 @@ def operations(root: Path | str) -> int:
     return int(os.getxattr(root, f"{CONTROL}operations"))
 
 
+# Of programs that serve file systems few are known to be on this machine and nowhere else. This one
+# is, too, and locks hold there, so it may go by the name of one of them.
+_KNOWN_AS_LOCAL = "fuse-overlayfs"
+
+
 @contextmanager
-def powered(mountpoint: Path) -> Iterator[Power]:
-    """Mount a forgetful file system for the time of the block."""
+def powered(mountpoint: Path, *, leases: bool = False) -> Iterator[Power]:
+    """Mount a forgetful file system for the time of the block; with leases, as one of those on
+    which a store gives them."""
     mountpoint.mkdir(parents=True, exist_ok=True)
     program = [sys.executable, "-m", "holdfast.testing.lossfs", str(mountpoint)]
+    if leases:
+        program.append(_KNOWN_AS_LOCAL)
     words = mountpoint.with_suffix(".log")  # what the server says; it is not quiet
     with words.open("wb") as log, subprocess.Popen(program, stderr=log) as server:
         try:
