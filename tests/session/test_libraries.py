@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.model.report import Report
-from holdfast.store import open_store
+from holdfast.store import Store, open_store
 
 SETUP = """
 import io
@@ -126,17 +126,26 @@ def test_large_memory_is_kept_once_and_beside_the_records(seen: Seen) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is tried when there")
 def test_torch() -> None:
-    with sync.Session("torch", store="memory://") as session:
+    store = open_store("memory://")
+    with sync.Session("torch", store=store) as session:
         session.execute(
             "import torch\ntorch.manual_seed(1)\nt = torch.arange(6.).reshape(2, 3)\n"
             "row = t[1]\nm = torch.nn.Linear(3, 2)\nout = m(t)",
             check=True,
         )
         checkpoint = session.checkpoint()
+        # What nobody touched is the same again, the generator's state as well.
+        assert _roots(store, session.checkpoint().id) == _roots(store, checkpoint.id)
         drawn = session.execute("torch.rand(1).item()", check=True).value
         session.restore(checkpoint)
         assert session.execute("torch.equal(m(t), out)", check=True).value is True
         assert session.execute("torch.rand(1).item()", check=True).value == drawn
+
+
+def _roots(store: Store, checkpoint: str) -> dict[str, str]:
+    """What the variables of a checkpoint are, as hashes."""
+    parts = store.show(checkpoint).parts
+    return {part.name: part.root for part in parts if part.name.startswith("namespace/")}
 
 
 def test_an_array_is_restored_frozen_and_restored_again() -> None:
