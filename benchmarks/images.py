@@ -1,7 +1,8 @@
 """Data like the memory images of a process: heap, code, numbers and zeros, in runs like mappings.
 
-`img1` is about 1 GB; `img2` is the same with 1% changed in runs of 64 KB, `img3` with 1% of its
-pages changed, scattered. Fixed seeds give the layout; heap and libraries are this machine's.
+`img1` has 981 MiB, a little more or less with the interpreter whose heap it is (1029 MB, as tables
+count them); `img2` is the same with 1% changed in runs of 64 KB, `img3` with 1% of its pages
+changed, scattered. Fixed seeds give the layout; heap and libraries are this machine's.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from holdfast import sync
 from holdfast.model.report import Report
-from holdfast.store import open_store
+from holdfast.store import Store, open_store
 
 SETUP = """
 import io
@@ -124,19 +125,116 @@ def test_large_memory_is_kept_once_and_beside_the_records(seen: Seen) -> None:
     assert sum(buffers.values()) > 5_000_000
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is tried when there")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is tried when there"
+)
+
+
+@needs_torch
 def test_torch() -> None:
-    with sync.Session("torch", store="memory://") as session:
+    store = open_store("memory://")
+    with sync.Session("torch", store=store) as session:
         session.execute(
             "import torch\ntorch.manual_seed(1)\nt = torch.arange(6.).reshape(2, 3)\n"
             "row = t[1]\nm = torch.nn.Linear(3, 2)\nout = m(t)",
             check=True,
         )
         checkpoint = session.checkpoint()
+        # What nobody touched is the same again, the generator's state as well.
+        assert _roots(store, session.checkpoint().id) == _roots(store, checkpoint.id)
         drawn = session.execute("torch.rand(1).item()", check=True).value
         session.restore(checkpoint)
         assert session.execute("torch.equal(m(t), out)", check=True).value is True
         assert session.execute("torch.rand(1).item()", check=True).value == drawn
+
+
+TENSORS = """
+import torch
+t = torch.arange(6.).reshape(2, 3)
+row, turned, same = t[1], t.T, [t]
+big = torch.arange(400_000, dtype=torch.float64)
+part = big[10:300_000:3]
+model = torch.nn.Linear(3, 2)
+model(t).sum().backward()
+model.weight.word = [model]
+values = model.state_dict()
+held = list(model.parameters())
+half = torch.ones(700_000, dtype=torch.bfloat16)
+nothing, one, sparse = torch.empty(0, 3), torch.tensor(5), torch.eye(3).to_sparse()
+turned_sign = torch.tensor([1 + 2j]).conj()
+"""
+SHARED = (
+    "(t.__setitem__((1, 2), -1.0), row[2].item(), turned[2, 1].item())[1:] == (-1, -1)",
+    "same[0] is t",
+    "(big.__setitem__(10, -1.0), part[0].item())[1] == -1",
+    "values['weight'].data_ptr() == model.weight.data_ptr()",
+    "held[0] is model.weight",
+    "model.weight.grad.tolist() == [[3, 5, 7]] * 2 and model.weight.word[0] is model",
+    "type(model.weight) is torch.nn.Parameter and model.weight.requires_grad",
+    "half.dtype == torch.bfloat16 and int(half.float().sum()) == 700_000",
+    "nothing.shape == (0, 3) and one.item() == 5 and sparse.is_sparse",
+    "turned_sign.tolist() == [1 - 2j]",
+    "big.resize_(500_000).shape == (500_000,)",
+)
+
+
+@needs_torch
+def test_tensors_that_share_memory_still_do() -> None:
+    store = open_store("memory://")
+    with sync.Session("tensors", store=store) as session:
+        session.execute(TENSORS, check=True)
+        first = session.checkpoint()
+        assert {each.name for each in first.report if each.outcome != "exact"} == {"torch"}
+        session.execute("big[77] = 5", check=True)
+        made = session.checkpoint()
+        assert made.checkpoint.stored_bytes < 100_000
+        # A capture leaves them as they are.
+        assert session.execute("big.resize_(500_000).numel()", check=True).value == 500_000
+        session.restore(made)
+    with sync.Session.resume("tensors", store=store) as again:
+        assert again.execute("big[77].item()", check=True).value == 5
+        for check in SHARED:
+            assert again.execute(f"bool({check})", check=True).value is True, check
+
+
+@needs_torch
+def test_what_a_tensor_loses_is_said() -> None:
+    with sync.Session("tensors", store="memory://") as session:
+        session.execute(
+            "import torch, numpy as np\na = np.arange(3.0)\nover = torch.from_numpy(a)\n"
+            "given = torch.ones(3)\nunder = given.numpy()\n"
+            "computed = torch.ones(3, requires_grad=True) * 2",
+            check=True,
+        )
+        report = session.checkpoint().report
+    said = {name: report[name] for name in ("over", "given", "under", "computed")}
+    assert {item.outcome for item in said.values()} == {"rebuilt"}
+    assert said["over"].reason == said["given"].reason
+    assert "shares its memory with an array" in said["over"].reason
+    assert "without how it was computed" in said["computed"].reason
+
+
+@needs_torch
+def test_tensors_outlive_a_session_without_torch(tmp_path: Path) -> None:
+    """They are carried along, and revive where torch is."""
+    store = open_store("memory://")
+    with sync.Session("tensors", store=store) as session:
+        session.execute(TENSORS, check=True)
+        session.checkpoint()
+    (tmp_path / "torch.py").write_text("raise ImportError('torch is not there')\n")
+    with sync.Session.resume("tensors", store=store, env={"PYTHONPATH": str(tmp_path)}) as without:
+        said = without.execute("x = {'t': t}\nrepr(big)", check=True).value
+        assert said == "<placeholder for torch.Tensor: torch is not there>"
+        assert without.checkpoint().report["x"].outcome == "placeholder"
+    with sync.Session.resume("tensors", store=store) as again:
+        for check in (*SHARED, "x['t'] is t"):
+            assert again.execute(f"bool({check})", check=True).value is True, check
+
+
+def _roots(store: Store, checkpoint: str) -> dict[str, str]:
+    """What the variables of a checkpoint are, as hashes."""
+    parts = store.show(checkpoint).parts
+    return {part.name: part.root for part in parts if part.name.startswith("namespace/")}
 
 
 def test_an_array_is_restored_frozen_and_restored_again() -> None:

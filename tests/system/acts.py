@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from blake3 import blake3
+from tests.system import outside
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.disk import Disk, Sync
@@ -172,6 +173,23 @@ def more_states(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
     _patiently(note, lambda: _step(note, manager(), 4))
 
 
+def containers(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Checkpoints of a container in a folder that has to be made, and the count of a failure."""
+    disk = ForgetfulDisk(drop)
+    for number in range(2):
+        _patiently(note, lambda n=number: note({"saved": outside.save_container(base, n, disk)}))
+    _patiently(note, lambda: note({"saved": outside.count_failure(base, disk)}))
+
+
+def agents(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """What lets agents back into their sandboxes, and a file of theirs that is replaced."""
+    disk = ForgetfulDisk(drop)
+    for number in range(2):
+        _patiently(note, lambda n=number: note({"saved": outside.keep_pass(base, n, disk)}))
+    for number in range(2):
+        _patiently(note, lambda n=number: note({"saved": outside.write_file(base, n, disk)}))
+
+
 def _state_opener(base: str, drop: Sequence[Sync], limit: int) -> Callable[[], StateManager]:
     @cache
     def manager() -> StateManager:
@@ -202,7 +220,7 @@ def file_promise(path: Path, content: bytes) -> str:
 
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    known = [small, row, large, first, prune, files, states]
+    known = [small, row, large, first, prune, files, states, containers, agents]
     perform = {each.__name__: each for each in known}[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 

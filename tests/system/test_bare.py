@@ -43,6 +43,7 @@ def test_make_run_works_where_nothing_is_installed(folder: Path, repository: Pat
     for one in (as_root, as_someone):
         assert "/status: ok" in one
         assert "dashboard: built" in one
+        assert "/execute: answered" in one
 
 
 def test_the_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:

@@ -27,7 +27,7 @@ state.set_state("step", 2)
 state.rollback(before.id)
 assert state.get_state("step") == 1
 """
-LOCKS = ("run.txt", "test.txt", "bench.txt", "kishu.txt")
+LOCKS = ("run.txt", "test.txt", "bench.txt", "kishu.txt", "torch.txt")
 
 
 def project_files(repository: Path) -> list[Path]:

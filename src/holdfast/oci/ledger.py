@@ -35,17 +35,19 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         failures = {**others, checkpoint: count} if count else others
         return Ledger(failures=failures, crashed=self.crashed)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, disk: Disk | None = None) -> None:
         """Replace the file, durably: what it counts may take the machine down."""
         private_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)  # of a process that died, and had this one's number
-        disk = Disk()
+        disk = disk or Disk()
+        if not path.exists():  # else who wrote it first has done this
+            disk.sync_way(path.parent)
         disk.write(draft, msgspec.json.encode(self), "ledger data")
         draft.rename(path)
         disk.sync_directory(path.parent, "ledger name")
 
 
-def count(path: Path, checkpoint: str, by: int) -> None:
+def count(path: Path, checkpoint: str, by: int, disk: Disk | None = None) -> None:
     """Change one count in a ledger file."""
-    Ledger.read(path).changed(checkpoint, by).write(path)
+    Ledger.read(path).changed(checkpoint, by).write(path, disk)

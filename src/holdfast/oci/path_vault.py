@@ -81,7 +81,8 @@ class PathVault:
         for folder in place.parents:
             self._disk.sync_directory(folder, "checkpoint's name")
             if folder == self.base:
-                return
+                break
+        self._disk.sync_way(self.base)  # the first checkpoint made it, and perhaps what it is in
 
     def _reduce(self, subject: Subject, memory: Path) -> str | None:
         """Leave out what the newest checkpoint has already, where that is much; gives its id."""

@@ -24,7 +24,8 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 class Passes:
     """One small file for each sandbox of a server. Blocking."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, disk: Disk | None = None) -> None:
+        self._disk = disk or Disk()
         self._folder = folder / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
     def names(self) -> list[str]:
@@ -49,10 +50,10 @@ class Passes:
         path = self._path(name)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._disk.sync_way(self._folder)
             beside = path.with_suffix(f".{given.sandbox_id[:8]}")
             beside.unlink(missing_ok=True)  # somebody died who was about to keep the same
-            disk = Disk()
-            disk.write(beside, msgspec.json.encode(given), "pass data")
+            self._disk.write(beside, msgspec.json.encode(given), "pass data")
             try:
                 os.link(beside, path)
             except FileExistsError:
@@ -61,7 +62,7 @@ class Passes:
                 ) from None
             finally:
                 beside.unlink()
-            disk.sync_directory(self._folder, "pass name")
+            self._disk.sync_directory(self._folder, "pass name")
         except OSError as error:
             raise from_os_error(error, "remembering a sandbox") from error
 

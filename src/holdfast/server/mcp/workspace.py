@@ -22,7 +22,8 @@ _NO_FILE = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.
 class Workspace:
     """Blocking; called in threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk | None = None) -> None:
+        self._disk = disk or Disk()
         self.folder = folder.resolve()
 
     def read(self, subject: str, asked: ReadFile, *, show_secrets: bool) -> FileRead:
@@ -54,7 +55,7 @@ class Workspace:
                         os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                     file.write(data)
                     file.flush()
-                    Disk().sync_file(file.fileno(), "workspace data")
+                    self._disk.sync_file(file.fileno(), "workspace data")
                 os.replace(beside, path)
             except BaseException:
                 beside.unlink(missing_ok=True)

@@ -44,13 +44,14 @@ def named(cls: type) -> tuple[str, str, str]:
     return found
 
 
-def missing_class(module: str, name: str, reason: str) -> Any:
-    """A class for the unpickler to build stand-ins with, whatever it is given."""
+def missing_class(module: str, name: str, reason: str, shown: str = "") -> Any:
+    """A class for the unpickler to build stand-ins with, whatever it is given. `shown` is what the
+    library would have made, where a builder of ours makes it."""
 
     def new(cls: type, *args: object, **options: object) -> Missing:
         made: Missing = object.__new__(cls)
         within = "" if module[:1] in ("", "@") else f"{module}."  # "@": a label of the session's
-        Placeholder.__init__(made, within + name, reason)
+        Placeholder.__init__(made, shown or within + name, reason)
         _set(made, "_holdfast_making", (module, name, False, args, options))
         _set(made, "_holdfast_state", None)
         _set(made, "_holdfast_items", [])
@@ -85,6 +86,12 @@ def missing_class(module: str, name: str, reason: str) -> Any:
         "_holdfast_named": (module, name, reason),
     }
     return type("Missing", (Missing,), body)
+
+
+def also_given(made: Missing, **options: object) -> None:
+    """Say more of what a stand-in's builder is to be given."""
+    *making, before = _get(made, "_holdfast_making")
+    _set(made, "_holdfast_making", (*making, {**before, **options}))
 
 
 def missing_module(name: str, reason: str) -> Any:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.session.layout import OBJECT, Record
+from holdfast.session.worker.kinds.tensors import lasting_id
 from holdfast.session.worker.pickler import Attempt, ReferencePickler
 from holdfast.session.worker.sharing import changeable, connected, shared_ids
 from holdfast.session.worker.surroundings import Surroundings
@@ -58,13 +59,16 @@ class Pool:
 
     def _group(self, members: list[Taken], shared: set[int]) -> list[Record]:
         """The members' records, and one more if there is something in the pool."""
-        table = {identity: self._around.kept.shared(identity) for identity in shared}
-        if len(members) > 1:
+        table: dict[int, str] = {}
+        if len(members) > 1:  # one alone shares nothing
+            held = [taken.objects() for taken in members]
+            objects = {i: obj for each in held for i, obj in each.items() if i in shared}
+            table = {i: self._around.kept.shared(lasting_id(obj)) for i, obj in objects.items()}
             # A tuple cannot change, but what is in it can: it is the same tuple everywhere.
             counted = Counter(
                 identity
-                for taken in members
-                for identity, obj in taken.objects().items()
+                for each in held
+                for identity, obj in each.items()
                 if type(obj) in (tuple, frozenset) and obj
             )
             table |= {i: self._around.kept.shared(i) for i, n in counted.items() if n > 1}

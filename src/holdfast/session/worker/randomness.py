@@ -39,7 +39,8 @@ def states(imports: dict[str, str]) -> dict[str, Any]:
     elif _NUMPY in sys.modules:
         found["numpy"] = _packed(sys.modules[_NUMPY].get_state())
     if "torch" in sys.modules:
-        found["torch"] = sys.modules["torch"].get_rng_state()
+        # Its storage would be pickled with its address, which is another one each time.
+        found["torch"] = sys.modules["torch"].get_rng_state().numpy().tobytes()
     return found
 
 
@@ -57,8 +58,10 @@ def set_state(library: str, state: Any) -> None:
     elif library == "numpy":
         _set_numpy(state)
     elif library == "torch":
-        import torch  # type: ignore[import-not-found]
+        import torch
 
+        if type(state) is bytes:
+            state = torch.frombuffer(bytearray(state), dtype=torch.uint8)
         torch.set_rng_state(state)
 
 

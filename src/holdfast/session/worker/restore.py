@@ -28,6 +28,7 @@ from holdfast.session.worker.definitions import Definitions, Site
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.items import Items
 from holdfast.session.worker.kinds.arrays import location
+from holdfast.session.worker.kinds.tensors import lasting_id
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.missing import missing_class
@@ -140,7 +141,7 @@ class Restore:
         self._set_circumstances(rest)
         self._labels.clear()
         for label, made in self._objects.made.items():
-            self._labels.adopt_object(id(made), label)
+            self._labels.adopt_object(lasting_id(made), label)
         for array, label in self._memory:
             self._labels.adopt_memory(location(array), array.nbytes, label)
         return tuple(self._items.all())

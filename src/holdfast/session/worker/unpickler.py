@@ -16,7 +16,7 @@ from holdfast.session import layout
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.flat import empty, fill_all
-from holdfast.session.worker.kinds import arrays
+from holdfast.session.worker.kinds import arrays, tensors
 from holdfast.session.worker.missing import missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
 
@@ -106,6 +106,8 @@ class RecordUnpickler(pickle.Unpickler):
             (arrays.__name__, "memory"): self._memory,
             (arrays.__name__, "array"): self._array,
             (arrays.__name__, "values"): session.shared,
+            (tensors.__name__, "storage"): self._storage,
+            (tensors.__name__, "tensor"): functools.partial(self._of_torch, tensors.tensor),
         }
 
     # `Any`: pickle takes any callable here.
@@ -180,6 +182,23 @@ class RecordUnpickler(pickle.Unpickler):
             arrays.fill(made, self._session.memory(memory.label))
         self._session.made_of(made, memory.label)
         return made
+
+    def _storage(self, memory: arrays.Memory | bytes, size: int) -> Any:
+        data = memory if isinstance(memory, bytes) else self._session.memory(memory.label)
+        made = self._of_torch(tensors.storage, data, size)
+        if not isinstance(memory, bytes) and not isinstance(made, Placeholder):
+            self._session.made_of(tensors.over(made), memory.label)
+        return made
+
+    def _of_torch(self, builder: Any, *args: Any, **options: Any) -> Any:
+        """What torch makes, or what revives where torch is."""
+        try:
+            return builder(*args, **options)
+        except ImportError as error:
+            self.missing.append(f"{error}")
+            name, shown = builder.__name__, f"torch.{builder.__name__.title()}"
+            kept = [bytes(each) if isinstance(each, memoryview) else each for each in args]
+            return missing_class(tensors.__name__, name, f"{error}", shown)(*kept, **options)
 
     def _module(self, name: str) -> object:
         try:

@@ -24,6 +24,7 @@ from holdfast.session.worker.kinds import (
     sockets,
     subarrays,
     synchronization,
+    tensors,
     weak,
     windows,
 )
@@ -67,6 +68,9 @@ _NAMED: dict[tuple[str, str], Reduce] = {
     ("sqlite3", "Connection"): databases.reduce_connection,
     ("socket", "socket"): sockets.reduce_socket,
     ("subprocess", "Popen"): synchronization.reduce_process,
+    ("torch", "Tensor"): tensors.reduce_tensor,
+    ("torch.nn.parameter", "Parameter"): tensors.reduce_tensor,
+    ("torch.storage", "UntypedStorage"): tensors.reduce_storage,
     **frames.NAMED,
 }
 
