@@ -121,7 +121,8 @@ def save(
         if image is not None and image.is_dir():
             done = stored.put(draft, image, MEMORY, _before(store, subject), split)
             for name in sorted(set(os.listdir(image)) - done):
-                draft.put(MEMORY + name, image / name, split=split, moved=True)
+                # It is in the file cache as the engine wrote it, and is restored from there.
+                draft.put(MEMORY + name, image / name, split=split, moved=True, passing=True)
         return draft.commit()
 
 

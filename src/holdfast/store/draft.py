@@ -99,12 +99,14 @@ class Draft:
         *,
         skew: int = 0,
         moved: bool = False,
+        passing: bool = False,
     ) -> None:
         """Add a part. For `structure` the source is a JSON-like value, for all others bytes: a
         buffer, a Path, a binary file, or an iterable of buffers. `skew` is the offset of the first
         byte within its memory page. `moved` says that pages may stand elsewhere than in the parent:
-        where many of them differ they are looked for. Raises BadInput; the draft can go on without
-        the part. After any other error, the source's own too, the draft is finished."""
+        where many of them differ they are looked for. `passing` says that nobody will read the
+        part soon: a segment then goes past the file cache. Raises BadInput; the draft can go on
+        without the part. After any other error, the source's own too, the draft is finished."""
         self._check_open()
         check_part_name(name)
         if name in self._pieces:
@@ -113,7 +115,7 @@ class Draft:
             raise BadInput(f"a skew is an offset within a page, not {skew}")
         try:
             if split in ("pages", "segment"):
-                piece = self._put_pages(name, source, split, skew, moved)
+                piece = self._put_pages(name, source, split, skew, moved, passing)
             elif split == "structure":
                 piece = self._put_value(name, source)
             elif split in ("whole", "content"):
@@ -225,10 +227,12 @@ class Draft:
 
     # -- parts
 
-    def _put_pages(self, name: str, source: Source, split: Split, skew: int, moved: bool) -> Piece:
+    def _put_pages(
+        self, name: str, source: Source, split: Split, skew: int, moved: bool, passing: bool
+    ) -> Piece:
         library = self._ledger.library
         base = self._base(name, skew)
-        writer = PageWriter(self._sink, library, base, split == "segment", moved)
+        writer = PageWriter(self._sink, library, base, split == "segment", moved, passing)
         total, written = writer.write(windows(source, skew))
         return self._paged(name, max(0, total - skew), split, skew, written)
 

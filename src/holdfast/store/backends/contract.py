@@ -7,7 +7,7 @@ keeps collectors away from what is in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -94,10 +94,18 @@ def hold_for_writing(backend: Backend, seq: int) -> Hold:
     return hold
 
 
+Buffer = bytes | bytearray | memoryview
+
+
 class PackFile(Protocol):
     """A pack being written. Several threads may write to it at once."""
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None: ...
+    def write_at(self, offset: int, data: Buffer) -> None: ...
+
+    def lay(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        """Write pieces one after the other. Nobody will read them soon: they may go past the
+        system's file cache."""
+        ...
 
     def publish(self) -> None:
         """Make it durable under its name."""

@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from holdfast.model.errors import (
     from_os_error,
 )
 from holdfast.store.backends import beats, directory, holds, marker, mounts, sweeping
-from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo, Volumes
+from holdfast.store.backends.contract import Buffer, Hold, Pulse, Tail, VolumeInfo, Volumes
+from holdfast.store.backends.direct import Direct
 from holdfast.store.backends.files import Saying
 from holdfast.store.backends.loglock import PATIENCE
 from holdfast.store.backends.openfiles import OpenFiles
@@ -42,9 +43,21 @@ class LocalPack(PackDraft):
         super().__init__(backend.root / "tmp" / f"{name[:8].hex()}-{secrets.token_hex(4)}", 0o644)
         self._backend = backend
         self._final = backend.root / "packs" / f"{name.hex()}.pack"
+        self._direct = Direct(self._path)
+
+    def lay(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        try:
+            done = self._direct.write(offset, pieces)
+        except OSError as error:
+            raise from_os_error(error, "writing a pack") from error
+        for piece in pieces:
+            left = memoryview(piece)[done:]
+            self.write_at(offset + len(piece) - len(left), left)
+            offset, done = offset + len(piece), max(0, done - len(piece))
 
     def publish(self) -> None:
         try:
+            self._direct.close()
             disk = self._backend.disk
             disk.sync_file(self._fd, "pack data")
             self._path.rename(self._final)
@@ -52,6 +65,10 @@ class LocalPack(PackDraft):
         except OSError as error:
             raise from_os_error(error, "writing a pack") from error
         self._close()
+
+    def discard(self) -> None:
+        self._direct.close()
+        super().discard()
 
 
 class LocalBackend:

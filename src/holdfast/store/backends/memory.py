@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import uuid
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backends.contract import Behind, Pulse, Tail, VolumeInfo, Volumes
+from holdfast.store.backends.contract import Behind, Buffer, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 _SEGMENT = 64 * 1024 * 1024
@@ -49,12 +49,15 @@ class MemoryPack:
         self._data = bytearray()
         self._lock = threading.Lock()
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+    def write_at(self, offset: int, data: Buffer) -> None:
         with self._lock:
             end = offset + len(data)
             if end > len(self._data):
                 self._data.extend(bytes(end - len(self._data)))
             self._data[offset:end] = data
+
+    def lay(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        self.write_at(offset, b"".join(pieces))
 
     def publish(self) -> None:
         self._backend._publish(self._name, bytes(self._data))

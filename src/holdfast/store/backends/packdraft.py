@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
+from holdfast.store.backends.contract import Buffer
 from holdfast.store.backends.files import write_all
 
 
@@ -20,11 +22,17 @@ class PackDraft:
         except OSError as error:
             raise from_os_error(error, "beginning a pack") from error
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+    def write_at(self, offset: int, data: Buffer) -> None:
         try:
             write_all(self._fd, data, offset)
         except OSError as error:
             raise from_os_error(error, "writing a pack") from error
+
+    def lay(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        """What is published elsewhere is read for that: through the cache."""
+        for piece in pieces:
+            self.write_at(offset, piece)
+            offset += len(piece)
 
     def discard(self) -> None:
         """Give it up, unless it was published; may be called twice."""

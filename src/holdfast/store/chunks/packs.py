@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import struct
 import threading
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from functools import partial
 
 from blake3 import blake3
@@ -25,6 +27,8 @@ _PACK_MAGIC = b"HOLDFAST-PACK".ljust(16, b"\0")
 _TABLE_MAGIC = b"HOLDFAST-TABLE".ljust(16, b"\0")
 _SEALED_MAGIC = b"HOLDFAST-SEALED".ljust(16, b"\0")
 BLOCK = 64  # size of the head and the foot
+_RUN = 1024 * 1024  # bytes that go past the file cache at once: a disk is quicker with many
+_WAITING = 16  # such runs may wait to be written
 
 
 def pack_head(name: bytes) -> bytes:
@@ -105,6 +109,15 @@ class _OpenPack:
         self.file.publish()
 
 
+class _Run:
+    """Chunks that follow each other in a pack."""
+
+    def __init__(self, pack: _OpenPack, start: int) -> None:
+        self.pack = pack
+        self.start = self.end = start
+        self.pieces: list[Buffer] = []
+
+
 class PackWriter:
     """Adds chunks to packs from several threads, and publishes full packs beside the work."""
 
@@ -117,6 +130,8 @@ class PackWriter:
         self._current: _OpenPack | None = None
         self._all: list[_OpenPack] = []
         self._publishing: list[Future[None]] = []
+        self._run: _Run | None = None  # that is being put together
+        self._writing: deque[Future[None]] = deque()
         self.stored_bytes = 0
 
     @property
@@ -125,9 +140,18 @@ class PackWriter:
         return [pack.name for pack in self._all]
 
     def add(
-        self, chunk: bytes, codec: int, stored: Buffer, plain: int, *, aligned: bool = False
+        self,
+        chunk: bytes,
+        codec: int,
+        stored: Buffer,
+        plain: int,
+        *,
+        aligned: bool = False,
+        passing: bool = False,
     ) -> Location:
-        """Store one chunk; it is durable after `finish`."""
+        """Store one chunk; it is durable after `finish`. Chunks lie in the order in which they are
+        added. `passing`: it is written by another thread, past the file cache where that can be
+        done, and must stay as it is until `written`; one thread at a time may say so."""
         size = len(stored)
         check = stored_check(codec, stored)
         with self._lock:
@@ -140,20 +164,52 @@ class PackWriter:
             place = Location(pack.name, start, size, plain, codec)
             pack.rows.append((chunk, place, check))
             self.stored_bytes += size
+        if passing:
+            self._pass(pack, start, stored)
+        else:
+            self._write(pack, 1, lambda: pack.file.write_at(start, stored))
+        return place
+
+    def _pass(self, pack: _OpenPack, start: int, stored: Buffer) -> None:
+        """Put it behind what it follows in the file; whole runs are written by others."""
+        run = self._run
+        if run is None or run.pack is not pack or run.end != start or run.end - run.start >= _RUN:
+            self._begin_run()
+            run = self._run = _Run(pack, start)
+        run.pieces.append(stored)
+        run.end += len(stored)
+
+    def _begin_run(self) -> None:
+        """Have what was put together written."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        while len(self._writing) >= _WAITING:
+            self._writing.popleft().result()
+        lay = partial(run.pack.file.lay, run.start, run.pieces)
+        self._writing.append(workers.laying().submit(self._write, run.pack, len(run.pieces), lay))
+
+    def _write(self, pack: _OpenPack, chunks: int, write: Callable[[], None]) -> None:
         try:
-            pack.file.write_at(start, stored)
+            write()
         except BaseException:
             pack.failed = True
             raise
         finally:
             with self._lock:
-                pack.writing -= 1
+                pack.writing -= chunks
                 if pack.full and not pack.writing:
                     self._publish(pack)
-        return place
+
+    def written(self) -> None:
+        """Wait until nobody needs what is `passing` any more; raises what went wrong with it."""
+        self._begin_run()
+        while self._writing:
+            self._writing.popleft().result()
 
     def finish(self) -> list[bytes]:
         """Publish everything; returns the packs' names."""
+        self.written()
         with self._lock:
             if self._current is not None:
                 self._publish(self._current)
@@ -164,6 +220,7 @@ class PackWriter:
 
     def discard(self) -> None:
         """Forget what was not published; published packs are the collector's."""
+        wait(self._writing)
         for future in self._publishing:
             future.exception()
         for pack in self._all:

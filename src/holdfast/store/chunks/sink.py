@@ -76,8 +76,16 @@ class Sink:
     def inline(self) -> list[InlineChunk]:
         return list(self._inline.values())
 
-    def put(self, plain: Buffer, *, chunk: bytes | None = None, aligned: bool = False) -> bytes:
-        """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary."""
+    def put(
+        self,
+        plain: Buffer,
+        *,
+        chunk: bytes | None = None,
+        aligned: bool = False,
+        passing: bool = False,
+    ) -> bytes:
+        """Store bytes unless they are there; gives their id. `aligned`: raw, on a page boundary.
+        `passing`: as `PackWriter.add` has it."""
         chunk = chunk or chunk_id(plain)
         aligned = self._aligned(aligned)
         with self._lock:
@@ -88,8 +96,13 @@ class Sink:
                 self._referred[chunk] = place
             return chunk
         codec, stored = (RAW, plain) if aligned else encode(plain)
-        self._store(chunk, codec, stored, len(plain), aligned)
+        self._store(chunk, codec, stored, len(plain), aligned, passing)
         return chunk
+
+    def written(self) -> None:
+        """Wait until nobody needs what is `passing` any more; raises what went wrong with it."""
+        if self._packs is not None:
+            self._packs.written()
 
     def put_encoded(
         self, chunk: bytes, codec: int, stored: Buffer, plain: Buffer, *, aligned: bool
@@ -207,7 +220,15 @@ class Sink:
                 return place
         return None
 
-    def _store(self, chunk: bytes, codec: int, stored: Buffer, plain: int, aligned: bool) -> None:
+    def _store(
+        self,
+        chunk: bytes,
+        codec: int,
+        stored: Buffer,
+        plain: int,
+        aligned: bool,
+        passing: bool = False,
+    ) -> None:
         codec, stored = seal_chunk(self._cipher, codec, stored, plain)
         with self._lock:
             if chunk in self._fresh:
@@ -221,7 +242,8 @@ class Sink:
                 self._spill()
                 return
             packs = self._packs
-        self._fresh[chunk] = packs.add(chunk, codec, stored, plain, aligned=aligned)
+        place = packs.add(chunk, codec, stored, plain, aligned=aligned, passing=passing)
+        self._fresh[chunk] = place
 
     def spill(self) -> None:
         """Let nothing wait in memory: several commits will refer to it."""

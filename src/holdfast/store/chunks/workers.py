@@ -57,6 +57,11 @@ def writing(transfers: int) -> Executor:
     return _pool(f"writing-{transfers}", transfers)
 
 
+def laying() -> Executor:
+    """For large writes that go past the file cache, which wait for the disk itself."""
+    return _pool("laying", 2)
+
+
 def fetching() -> Executor:
     """For waiting on many small answers."""
     return _pool("fetching", 16)

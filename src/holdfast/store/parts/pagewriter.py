@@ -122,13 +122,16 @@ class PageWriter:
         base: PageReader | None,
         aligned: bool,
         moved: bool = False,
+        passing: bool = False,
     ) -> None:
-        """`moved`: pages are looked for elsewhere in the base, too."""
+        """`moved`: pages are looked for elsewhere in the base, too. `passing`: what is new goes
+        past the file cache."""
         self._sink = sink
         self._library = library
         self._base = base
         self._moves = Moves(base) if moved and base is not None else None
         self._aligned = aligned
+        self._passing = passing
         self._tables: list[PageTable] = []
         self._pages = Gathering(sink, aligned)
         self._deltas = Gathering(sink, aligned=False)
@@ -151,6 +154,7 @@ class PageWriter:
         """What was written, in so many blocks."""
         self._pages.seal()
         self._deltas.seal()
+        self._sink.written()  # what was given may change from here on
         # The last leaf was sized for a full one or for the parent's length.
         if self._tables:
             last = blocks - (len(self._tables) - 1) * LEAF_BLOCKS
@@ -277,7 +281,7 @@ class PageWriter:
             self._gather(table, at, item.changed)
         elif not item.same:
             if item.data is not None:
-                self._sink.put(item.data.data, chunk=item.hash, aligned=True)
+                self._sink.put(item.data.data, chunk=item.hash, aligned=True, passing=self._passing)
             table.set_whole(at, item.hash, item.pages)
 
     def _table(self, block: int) -> PageTable:

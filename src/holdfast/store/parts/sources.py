@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import sys
@@ -24,6 +25,7 @@ class Span(NamedTuple):
 Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes] | Span
 
 WINDOW = 512 * 1024  # with what it is compared to, it stays in a processor's own cache
+_PAGE = 4096
 _DOING = "reading what is to be saved"
 
 _VALUES = (str, dict, int, float, bool, type(None))  # what people give for bytes by mistake
@@ -185,7 +187,11 @@ class _Given:
 
 def _room(size: int, transient: bool) -> memoryview:
     if not transient:
-        return memoryview(bytearray(size))
+        # From the beginning of a page on, so that a disk can take it from there. Not as a mapping:
+        # what the interpreter got from the system once, and has back, it need not ask for again.
+        data = bytearray(size + _PAGE)
+        start = -ctypes.addressof(ctypes.c_char.from_buffer(data)) % _PAGE
+        return memoryview(data)[start : start + size]
     if len(getattr(_scratch, "data", b"")) < size:
         _scratch.data = bytearray(size)
     return memoryview(_scratch.data)[:size]
