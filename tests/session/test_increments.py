@@ -276,6 +276,41 @@ def test_the_same_without_tracking(pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     assert pair.check() < 200_000
 
 
+OTHERS = """
+import mmap, os
+import numpy as np
+path = {path!r}
+shared = np.frombuffer(mmap.mmap(-1, 2 << 20), dtype=np.uint8)
+with open(path, 'r+b') as file:
+    filed = np.frombuffer(mmap.mmap(file.fileno(), 2 << 20), dtype=np.uint8)
+shown = np.memmap(path, mode='c', dtype=np.uint8)
+again = np.memmap(path, mode='r+', dtype=np.uint8)
+"""
+
+
+def test_what_another_process_writes_is_in_the_increment(pair: Pair, tmp_path: Path) -> None:
+    """No page of ours was written to, so the kernel has nothing to tell."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 << 20))
+    pair.session.execute(OTHERS.format(path=str(path)), check=True)
+    pair.check()
+    for step in (1, 2):
+        pair.session.execute(
+            f"pid = os.fork()\nif pid == 0:\n    shared[70_000] = {step}\n    os._exit(0)\n"
+            "_ = os.waitpid(pid, 0)",
+            check=True,
+        )
+        with path.open("r+b") as file:
+            file.seek(90_000)
+            file.write(bytes([step]))
+        pair.check()
+    seen = "[int(shared[70_000]), int(filed[90_000]), int(shown[90_000]), int(again[90_000])]"
+    assert pair.session.execute(seen, check=True).value == [2] * 4
+    pair.change(RESTORE, 0)
+    assert pair.session.execute(seen, check=True).value == [2] * 4
+    pair.session.execute("del shared, filed, shown, again", check=True)
+
+
 def test_a_small_change_of_much_memory_stores_little(pair: Pair) -> None:
     pair.check()
     pair.session.execute("a[1234] += 1\nm[5, 6] = 7", check=True)

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,6 +178,49 @@ def test_a_fork_does_not_disturb() -> None:
     (told,) = changes(ones(), fork)
     assert told
     assert told[0][0] == 0
+
+
+def test_what_others_can_write_to_is_never_told_as_unchanged(tmp_path: Path) -> None:
+    """The kernel would watch it, and would not see what another process writes."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(SIZE))
+
+    def elsewhere(array: np.ndarray) -> None:
+        child = os.fork()
+        if child == 0:
+            array[SIZE // 2] += 1  # as the others see it, where it is shared
+            os._exit(0)
+        os.waitpid(child, 0)
+        with path.open("r+b") as file:
+            file.seek(SIZE // 2)
+            file.write(b"x")
+
+    anonymous = np.frombuffer(mmap.mmap(-1, SIZE), dtype=np.uint8)
+    filed = [np.memmap(path, mode=mode, dtype=np.uint8) for mode in ("r+", "c")]
+    with path.open("r+b") as file:
+        filed.append(np.frombuffer(mmap.mmap(file.fileno(), SIZE), dtype=np.uint8))
+    for array in (anonymous, *filed):
+        before = array[SIZE // 2]
+        assert changes(array, lambda a: None, elsewhere) == [None, None]
+        assert array[SIZE // 2] != before
+        path.write_bytes(bytes(SIZE))
+
+
+def test_a_mapped_file_is_watched_when_it_is_known_to_stay(tmp_path: Path) -> None:
+    path = tmp_path / "pack"
+    path.write_bytes(bytes(SIZE))
+    with path.open("rb") as file:
+        block = mmap.mmap(file.fileno(), SIZE, flags=mmap.MAP_PRIVATE)
+        array = np.frombuffer(block, dtype=np.uint8)
+        tracker, place = Tracker(), (array.ctypes.data, SIZE)
+        tracker.maps([file.fileno()])
+    path.unlink()  # as a store that tidies up does
+    tracker.begin(1, 0)
+    tracker.watch([place])
+    tracker.captured(1, [(*place, "b1")])
+    array[PAGE] = 1
+    tracker.begin(2, 1)
+    assert tracker.changed(place, "b1") == [(PAGE, 2 * PAGE)]
 
 
 def test_without_the_kernel_nothing_is_known() -> None:
