@@ -56,6 +56,7 @@ class Tracker:
         self._process = 0
         self._regions: dict[Place, Region] = {}
         self._resting: dict[Place, int] = {}  # until which capture
+        self._unwatched: list[Place] = []  # what a copy of this process found, which cannot watch
         self._now = 0
         self._base = 0
 
@@ -87,6 +88,8 @@ class Tracker:
             self._look(group)
         for region in list(self._regions.values()):
             self._judge(region)
+        found, self._unwatched = self._unwatched, []
+        self.watch(found)  # as far as it is there still
 
     def _open(self) -> None:
         """For this process; of a fork's regions nothing is known."""
@@ -185,7 +188,9 @@ class Tracker:
         """A capture has sent these: addresses, sizes and labels."""
         for address, size, label in memory:
             region = self._regions.get((address, size))
-            if region is not None and region.since <= capture:
+            if region is None:
+                self._unwatched.append((address, size))
+            elif region.since <= capture:
                 region.labels[capture] = label
 
     def placed(self, address: int, size: int, label: str) -> None:
