@@ -6,18 +6,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.session.noted import Noted, parts
 
 from holdfast import sync
-from holdfast.model.checkpoint import Checkpoint
-from holdfast.session.arriving import Coming
-from holdfast.session.checkpoints import SessionCheckpoint
-from holdfast.session.history import History
-from holdfast.store import Store, open_store
+from holdfast.store import open_store
 
 SETUP = """
 import ctypes, gc, hashlib, os
@@ -229,41 +225,16 @@ CHANGES = (
 )  # fmt: skip
 
 
-def parts(store: Store, made: Checkpoint) -> dict[str, tuple[int, str]]:
-    """What a checkpoint holds, as hashes; the environment tells the time."""
-    found = store.show(made).parts
-    return {part.name: (part.size, part.root) for part in found if part.name != "environment"}
-
-
-class Noted(History):
-    """A session's past that knows how much memory the worker brought for the last checkpoint."""
-
-    brought = memory = 0
-
-    def save(self, captured: Coming, **options: Any) -> SessionCheckpoint:
-        captured = captured.all()
-        held = captured.memory.values()
-        self.memory = sum(each.size for each in held)
-        self.brought = sum(length for each in held for _, length, _ in each.stretches)
-        return super().save(captured, **options)
-
-
 class Pair:
     """A session whose every checkpoint is made twice: what changed, and everything."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.store = open_store(folder / "store")
         self.session = sync.Session(name, store=self.store)
-        self.past = self._past_in(self.store)
+        self.past = Noted.of(self.session, self.store)
         self.session.start()
         self.session.execute(SETUP, check=True)
         self.session.checkpoint()
-
-    def _past_in(self, store: Store) -> Noted:
-        """From now on, the session's checkpoints go there."""
-        past = Noted(self.session.subject, store, None)
-        self.session._keeper._history = past
-        return past
 
     def change(self, change: str, number: int) -> None:
         if change == RESTORE:
@@ -277,7 +248,7 @@ class Pair:
         """Compare the two; gives how many bytes the first stored."""
         told = self.session.checkpoint().checkpoint
         self.taken_over = 1 - self.past.brought / self.past.memory
-        self.past._base = 0  # as if there had been none before
+        self.past.forget()
         anew = self.session.checkpoint().checkpoint
         assert self.past.brought == self.past.memory
         assert parts(self.store, told) == parts(self.store, anew)
@@ -287,7 +258,7 @@ class Pair:
         """Compare with one in a store where nothing came before it."""
         told = self.session.checkpoint().checkpoint
         with open_store("memory://") as empty:
-            past = self._past_in(empty)
+            past = Noted.of(self.session, empty)
             try:
                 anew = self.session.checkpoint().checkpoint
                 assert past.brought == past.memory > 20_000_000
