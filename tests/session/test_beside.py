@@ -6,9 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.session.noted import Noted, parts
 
 from holdfast.model.errors import CaptureFailed
 from holdfast.session import Session
+from holdfast.session.worker.memory.pagemap import PAGE
 
 SLOW = (
     "import time\n"
@@ -51,6 +53,39 @@ async def test_the_session_goes_on_while_it_is_captured(slow: Session, tmp_path:
     assert cp.report["x"].outcome == "exact"
     await slow.restore(cp)
     assert await run(slow, "[x, rows, also[0] is rows]") == [1, [1], True]
+
+
+async def test_arrays_that_are_written_to_while_a_copy_captures_them(
+    slow: Session, store, tmp_path: Path
+) -> None:
+    """The copy has them as they were, and the next increment has what was written meanwhile."""
+    gate = tmp_path / "gate"
+    past = Noted.of(slow, store)
+    await run(slow, "import numpy as np\na = np.arange(400_000.0)\ndeep = [np.arange(300_000)]")
+    for _ in range(2):  # what is deep inside is watched when a copy has found it
+        await slow.checkpoint()
+    await run(slow, f"a[1000] = 1\ndeep[0][7] = 1\nSlow.gate = {str(gate)!r}")
+    task = asyncio.create_task(slow.checkpoint())
+    await asyncio.sleep(0)
+    await run(slow, "a[1000] = 2\na[200_000] = 2\ndeep[0][9] = 2\ndeep[0][250_000] = 2")
+    assert not task.done()
+    gate.touch()
+    first = await task
+    assert 0 < past.brought <= 4 * PAGE < past.memory  # a page of each, wherever it begins
+    second = await slow.checkpoint()
+    assert 0 < past.brought <= 8 * PAGE
+    past.forget()
+    full = await slow.checkpoint()
+    assert past.brought == past.memory
+    assert parts(store, second.checkpoint) == parts(store, full.checkpoint)
+    look = "[float(a[i]) for i in (1000, 200_000)] + [int(deep[0][i]) for i in (7, 9, 250_000)]"
+    sums = "[float(a.sum()), int(deep[0].sum())]"
+    whole = await run(slow, sums)
+    await slow.restore(first)
+    assert await run(slow, look) == [1.0, 200_000.0, 1, 9, 250_000]
+    await slow.restore(second)
+    assert await run(slow, look) == [2.0, 2.0, 1, 2, 2]
+    assert await run(slow, sums) == whole
 
 
 async def test_labels_come_back_from_the_copy(slow: Session, store) -> None:

@@ -131,6 +131,31 @@ async def test_lower_tiers(session: Session) -> None:
     assert await run(session, "settings") == {"a": 1, "b": [2, (3,)]}
 
 
+async def test_what_is_deeper_than_plain_data_may_be_is_kept_as_json(session: Session) -> None:
+    """JSON has no limit on depth; what it would change is not kept by it."""
+    await run(
+        session,
+        "class Stubborn(list):\n    def __reduce_ex__(self, protocol): raise TypeError('never')\n"
+        "deep = ['end']\nfor _ in range(300): deep = [deep]\n"
+        "tree = Stubborn([deep, 2**70, 1.5, None, {'k': [True, 1, '\u20ac']}])\n"
+        "other = Stubborn([deep, (1, 2)])\ndel deep",
+    )
+    cp = await session.checkpoint()
+    assert cp.serialization_method == "placeholder"
+    assert (cp.report["tree"].tier, cp.report["tree"].reason) == ("json", "never")
+    assert cp.report["other"].tier == "placeholder"
+    report = await session.restore(cp)
+    assert report["tree"].outcome == "rebuilt"
+    assert await run(session, "type(tree) is list and tree[1:]") == [
+        2**70, 1.5, None, {"k": [True, 1, "\u20ac"]},
+    ]  # fmt: skip
+    assert await run(session, "tree[4]['k'][0] is True") is True
+    depth = "depth, inner = 0, tree[0]\nwhile inner != ['end']: depth, inner = depth + 1, inner[0]"
+    assert await run(session, depth + "\ndepth") == 300
+    await run(session, "del other")
+    assert (await session.checkpoint()).serialization_method == "cloudpickle"  # lists by now
+
+
 async def test_deep_objects(session: Session) -> None:
     report = await round_trip(
         session,

@@ -97,6 +97,28 @@ async def test_stream_gives_output_as_it_comes(session: Session, tmp_path: Path)
     assert stream.result.value == "done"
 
 
+async def test_output_of_c_code_and_children_comes_while_the_cell_runs(
+    session: Session, tmp_path: Path
+) -> None:
+    """Each goes on only when what it said was seen."""
+    seen = str(tmp_path / "seen-")
+    stream = session.stream(
+        "import ctypes, os, subprocess, time\n"
+        f"def wait(what):\n    while not os.path.exists({seen!r} + what): time.sleep(0.01)\n"
+        "libc = ctypes.CDLL(None)\n_ = libc.printf(b'C\\n'), libc.fflush(None)\nwait('C')\n"
+        f"until = 'while ! test -e {seen}child; do sleep 0.01; done; echo last; echo wrong >&2'\n"
+        "subprocess.run(['sh', '-c', 'echo child; ' + until]).returncode"
+    )
+    said = {"stdout": "", "stderr": ""}
+    async with asyncio.timeout(60):
+        async for event in stream:
+            said[event.stream] += event.text
+            for line in said["stdout"].split():
+                (tmp_path / f"seen-{line}").touch()
+    assert said == {"stdout": "C\nchild\nlast\n", "stderr": "wrong\n"}
+    assert stream.result.value == 0
+
+
 async def test_errors_are_structured_with_source_lines(session: Session) -> None:
     await session.execute("def divide(a):\n    return a / 0  # here")
     error = (await session.execute("divide(1)")).error

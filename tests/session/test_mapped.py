@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from tests.session.noted import Noted
 
 from holdfast import sync
 from holdfast.model.errors import Corrupt, HoldfastError
@@ -303,3 +304,32 @@ def _told(*modules: str) -> tuple[str, ...]:
         checkpoints.read(store, made, tell=told.append)
     (modules,) = told
     return modules
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_was_mapped_is_watched_again_after_it_was_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
+    """A mapped file could be changed by others; those of the store, and copies of them, are not."""
+    new_key_file(tmp_path / "key")
+    if encrypted:
+        monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
+    store = open_store(tmp_path / "large", encrypt=encrypted)
+    with sync.Session("large", store=store) as session:
+        past = Noted.of(session, store)
+        session.execute(
+            "import numpy as np\na = np.random.default_rng(1).standard_normal(400_000)\n"
+            "deep = [a * 2]",
+            check=True,
+        )
+        session.restore(session.checkpoint())
+        mapped = Path(f"/proc/{session.pid}/maps").read_text()
+        assert ("memfd:holdfast-spill" if encrypted else f"{tmp_path}/large/packs/") in mapped
+        monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "off")
+        session.checkpoint()
+        assert past.brought == past.memory
+        monkeypatch.delenv("HOLDFAST_TRACK_MEMORY")
+        session.checkpoint()
+        session.execute("a[5] = deep[0][7] = 2", check=True)
+        session.checkpoint()
+        assert 0 < past.brought <= 4 * PAGE

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,14 +87,34 @@ def _waited(*pids: int) -> float:
 
 @pytest.mark.alone
 def test_running_a_cell_costs_little_more_than_running_it() -> None:
+    """No more than 1 ms over `exec` of the same cell, from the call to its result.
+
+    The medians of a quiet moment: on a machine that has none for so long, the best of all cells.
+    """
+    cell = "x += sum(i * i for i in range(1000))"
+    namespace: dict[str, object] = {"x": 0}
+    best = math.inf
+    end = time.monotonic() + 15
     with sync.Session("quick", store="memory://") as session:
         session.execute("x = 0")
-        took: list[float] = []
-        for _ in range(200):
-            started = time.perf_counter()
-            result = session.execute("x += 1")
-            took.append(time.perf_counter() - started - result.duration)
-    assert min(took) <= 0.001  # what the machine does besides is not measured
+        assert session.pid is not None
+        pids = (os.getpid(), session.pid)
+        while True:
+            plain = [_seconds(lambda: exec(cell, namespace)) for _ in range(200)]
+            before = _waited(*pids)
+            took = [_seconds(lambda: session.execute(cell)) for _ in range(200)]
+            quiet = _waited(*pids) - before <= 0.1 * sum(took) * 1000
+            median = statistics.median(took) - statistics.median(plain)
+            best = min(best, min(took) - statistics.median(plain))
+            if median <= 0.001 or time.monotonic() > end:
+                break
+    assert (median if quiet else min(median, best)) <= 0.001, (median, best, quiet)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 @pytest.mark.alone

@@ -196,3 +196,77 @@ with sync.Session(store="memory://") as before:
     assert before.execute("2").value == 2
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+LEFT_OPEN = """
+import sys
+from holdfast import sync
+from holdfast.model.errors import StorageFull
+from holdfast.store import open_store
+def full(*args, **options):
+    raise StorageFull("no room")
+store, automatic, ending = sys.argv[1:]
+every = {"cell": "cell", "clock": 1000.0, "never": None}[automatic]
+session = sync.Session("left", store=open_store(store), auto_checkpoint=every).start()
+if ending == "full":
+    session._history.save = full
+for number in range(3):
+    try:
+        session.execute(f"x = {number}")
+    except StorageFull:
+        pass  # of the cell before
+if ending == "raises":
+    raise ValueError("mine")
+if ending == "forgets":
+    del session
+"""
+
+
+def left_open(store: Path, automatic: str, ending: str) -> subprocess.CompletedProcess[str]:
+    """A program that ends without ending its session."""
+    return subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, str(store), automatic, ending],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("automatic", "ending"),
+    [("cell", "ends"), ("clock", "ends"), ("cell", "raises"), ("clock", "forgets")],
+)
+def test_what_is_due_is_saved_when_a_program_ends_without_shutdown(
+    tmp_path: Path, automatic: str, ending: str
+) -> None:
+    done = left_open(tmp_path / "store", automatic, ending)
+    assert done.returncode == (ending == "raises")
+    assert "holdfast:" not in done.stderr
+    with sync.Session.resume("left", store=str(tmp_path / "store")) as again:
+        assert again.execute("x").value == 2
+
+
+def test_what_could_not_be_saved_when_a_program_ends_is_told(tmp_path: Path) -> None:
+    done = left_open(tmp_path / "store", "cell", "full")
+    assert "holdfast: what session/left ran last is lost: no room" in done.stderr
+    done = left_open(tmp_path / "another", "never", "full")
+    assert (done.returncode, done.stderr) == (0, "")  # nothing was to be saved by itself
+
+
+def test_a_fork_of_the_host_leaves_its_sessions_alone(tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from holdfast import sync
+session = sync.Session("left", store={str(tmp_path / "store")!r}, auto_checkpoint=1000.0).start()
+session.execute("x = 1")
+child = os.fork()
+if child == 0:
+    sys.exit(7)  # at once: its parent's loop does not run here
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+session.execute("x = 2")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=25)
+    with sync.Session.resume("left", store=str(tmp_path / "store")) as again:
+        assert again.execute("x").value == 2
+        assert len(again.list()) == 1

@@ -14,11 +14,13 @@ import numpy as np
 from blake3 import blake3
 from tests.system import outside
 
+from holdfast import sync
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import HoldfastError
 from holdfast.state import StateManager
 from holdfast.state.files import Directory
+from holdfast.store.backends.beats import LocalBeat
 from holdfast.store.backends.holds import living
 from holdfast.store.backends.local import LocalBackend
 from holdfast.store.cipher import PLAIN, AesCipher
@@ -36,16 +38,25 @@ STATES = "place/of/states"
 SMALL = 3_000
 MEDIUM = 900_000  # the largest that still goes into the log; a few of them make it worth folding
 LARGE = 1_300_000
+SESSION = "powered"
+NUMBERS = "numbers = np.random.default_rng(1).integers(0, 2**60, 200_000)"
 
 TRIES = 8
 TORN = "an interrupted append looks the same"
+
+
+class Near(LocalBackend):
+    """On a disk that no other machine has, although its kind does not say so."""
+
+    def beat(self, name: bytes) -> LocalBeat:
+        return LocalBeat(self.root / "leases", name)
 
 
 def open_at(base: str, disk: Disk | None = None, *, create: bool = True) -> Store:
     """The store of an act: deep enough that several directories have to be made for it."""
     environ = {"HOLDFAST_HOME": f"{base}/home/of/mine"}
     keyring = load_keyring(environ, disk)
-    backend = LocalBackend(Path(base, PLACE), create=create, disk=disk)
+    backend = Near(Path(base, PLACE), create=create, disk=disk)
     # The same plays with an encrypted store, for whoever asks for it.
     encrypted = os.environ.get("HOLDFAST_TEST_STORE") == "encrypted"
     return Store(backend, keyring, AesCipher(bytes(range(32))) if encrypted else PLAIN)
@@ -190,6 +201,25 @@ def agents(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
         _patiently(note, lambda n=number: note({"saved": outside.write_file(base, n, disk)}))
 
 
+def session(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Checkpoints of a session: one that goes to a pack, and one of little that has changed."""
+    store = _opener(base, drop)
+
+    @cache
+    def opened() -> sync.Session:
+        made = sync.Session(SESSION, store=store(), fresh=True).start()
+        made.execute(f"import numpy as np\nstep = 0\n{NUMBERS}", check=True)
+        return made
+
+    def step(number: int) -> None:
+        opened().execute(f"step = {number}\nnumbers[{number} * 1000] = -{number}", check=True)
+        _acknowledge(note, opened().checkpoint(reason=f"step {number}").checkpoint)
+
+    for number in (1, 2):
+        _patiently(note, partial(step, number))
+    _patiently(note, lambda: opened().shutdown())
+
+
 def _state_opener(base: str, drop: Sequence[Sync], limit: int) -> Callable[[], StateManager]:
     @cache
     def manager() -> StateManager:
@@ -220,7 +250,7 @@ def file_promise(path: Path, content: bytes) -> str:
 
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    known = [small, row, large, first, prune, files, states, containers, agents]
+    known = [small, row, large, first, prune, files, states, containers, agents, session]
     perform = {each.__name__: each for each in known}[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 
@@ -315,6 +345,22 @@ def losses(store: Store, promised: Iterable[str]) -> list[str]:
     return wrong
 
 
+def session_losses(store: Store) -> list[str]:
+    """Whether a session goes on from its last checkpoint, with all that it had there."""
+    head = store.head(f"session/{SESSION}")
+    if head is None:
+        return []
+    step = int(head.reason.split()[1])
+    with sync.Session.resume(SESSION, store=store) as again:
+        looked = again.execute(
+            f"held = numbers\n{NUMBERS}\n"
+            f"for number in range(1, {step + 1}): numbers[number * 1000] = -number\n"
+            f"step == {step} and (held == numbers).all().item()"
+        )
+        again.checkpoint(reason=f"step {step}")
+    return [] if looked.value is True else [f"the session is another one: {looked}"]
+
+
 def goes_on(store: Store) -> list[str]:
     """Whether life goes on: the next checkpoints succeed, collecting works, all is well again."""
     before = {one.id for one in store.list()}
@@ -331,6 +377,8 @@ def goes_on(store: Store) -> list[str]:
 
 
 def _differences(store: Store, one: Checkpoint) -> list[str]:
+    if one.subject.kind == "session":
+        return []  # what it holds is for a session to say; `verify` reads it
     wanted: Mapping[str, bytes] = content(one.reason)
     try:
         different = [part for part, data in wanted.items() if store.read(one, part) != data]

@@ -35,6 +35,8 @@ SCENES = (
     ("containers", ""),
     ("agents", ""),
 )
+# Above the store: nothing of it needs a sync of its own.
+ABOVE = (("session", ""),)
 # Somebody dies in the middle, and somebody else goes on.
 SUCCESSIONS = (
     ("small", "full", "relay"),
@@ -168,7 +170,8 @@ class House:
         try:
             # Whoever has an acknowledged checkpoint need not make a store to find it.
             with acts.open_at(str(self.power.root), create=not checkpoints) as store:
-                return acts.losses(store, checkpoints) or acts.goes_on(store)
+                lost = acts.losses(store, checkpoints) or acts.session_losses(store)
+                return lost or acts.goes_on(store)
         except HoldfastError as error:
             return [f"{error.kind}: {error}"]
 
@@ -215,7 +218,7 @@ def some(trials: list[Trial]) -> list[Trial]:
 
 
 @pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("act", "before"), SCENES)
+@pytest.mark.parametrize(("act", "before"), SCENES + ABOVE)
 def test_a_disk_that_is_gone_is_told_in_words(
     house: House, act: str, before: str, stride: int
 ) -> None:
@@ -224,7 +227,7 @@ def test_a_disk_that_is_gone_is_told_in_words(
     assert not faults, f"{len(faults)} errors that are not ours:\n{faults[0]}"
 
 
-@pytest.mark.parametrize(("act", "before"), SCENES)
+@pytest.mark.parametrize(("act", "before"), SCENES + ABOVE)
 def test_a_cut_loses_nothing(house: House, act: str, before: str, progress: Progress) -> None:
     check(house, some(cuts_of(house, act, before)), progress)
 
@@ -237,7 +240,7 @@ def test_an_heir_builds_on_solid_ground(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("act", "before"), SCENES)
+@pytest.mark.parametrize(("act", "before"), SCENES + ABOVE)
 def test_no_cut_loses_anything(house: House, act: str, before: str, progress: Progress) -> None:
     check(house, cuts_of(house, act, before), progress)
 

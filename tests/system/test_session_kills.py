@@ -22,7 +22,7 @@ import asyncio, sys
 from holdfast.session import Session
 
 BEGIN = '''
-step, rows = 0, []
+step, rows, numbers = 0, [], None
 class Row:
     def __init__(self, n): self.n = n
 '''
@@ -31,21 +31,27 @@ step += 1
 rows.append(Row(step))
 rows = rows[-200:]
 blob = bytes([step % 256]) * 100_000
+if numbers is not None:
+    numbers[:] = np.random.default_rng(step).standard_normal(len(numbers))
 step
+'''
+NUMBERS = '''
+import numpy as np
+numbers = np.random.default_rng(0).standard_normal(400_000)
 '''
 
 def say(line):
     sys.stdout.write(line + "\\n")  # at once, also where nothing is buffered
     sys.stdout.flush()
 
-async def main(url, how):
+async def main(url, how, what):
     options = {"auto_checkpoint": "cell"} if how == "automatic" else {}
     try:
         session = await Session.resume("steps", store=url, **options)
     except Exception as error:
         if error.kind != "not_found": raise
         session = await Session("steps", store=url, **options).start()
-        await session.execute(BEGIN)
+        await session.execute(BEGIN + (NUMBERS if what == "arrays" else ""), check=True)
         await session.checkpoint()
     say(f"pid {session.pid}")
     while True:
@@ -63,10 +69,10 @@ asyncio.run(main(*sys.argv[1:]))
 class Host:
     """A process that makes steps, each in a checkpoint, and says so."""
 
-    def __init__(self, url: str, how: str, script: Path) -> None:
+    def __init__(self, url: str, how: str, what: str, script: Path) -> None:
         source = str(Path(holdfast.__file__).parent.parent)
         self.process = subprocess.Popen(
-            [sys.executable, str(script), url, how],
+            [sys.executable, str(script), url, how, what],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -108,6 +114,9 @@ async def look(url: str) -> dict[str, int]:
         "assert [row.n for row in rows] == list(range(max(step - 199, 1), step + 1))\n"
         "assert all(type(row) is Row for row in rows)\n"
         "assert not step or blob == bytes([step % 256]) * 100_000\n"
+        "if numbers is not None:\n"
+        "    wanted = np.random.default_rng(step).standard_normal(400_000)\n"
+        "    assert numbers.tobytes() == wanted.tobytes()\n"
         "{'step': step}"
     )
     await session.shutdown()
@@ -115,14 +124,14 @@ async def look(url: str) -> dict[str, int]:
     return result.value
 
 
-async def kills(tmp_path: Path, how: str, rounds: int, seed: int) -> None:
+async def kills(tmp_path: Path, how: str, what: str, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     url, script = str(tmp_path / "store"), tmp_path / "host.py"
     script.write_text(HOST)
     acknowledged = 0
     pace = 0.3  # seconds for a step, until one was seen: a busy machine needs many times that
     for number in range(rounds):
-        host = Host(url, how, script)
+        host = Host(url, how, what, script)
         if number % 2:
             pace = host.step()
         await asyncio.sleep(chance.uniform(0.0, 2 * pace))
@@ -136,14 +145,19 @@ async def kills(tmp_path: Path, how: str, rounds: int, seed: int) -> None:
     store = open_store(url)
     assert store.verify(deep=True).ok
     assert store.owner("session/steps") is None
+    if what == "arrays":  # what is so large is written to packs, and not to the log
+        assert any(Path(url, "packs").iterdir())
 
 
-@pytest.mark.parametrize("how", ["manual", "automatic"])
-async def test_kills_at_random_moments(tmp_path: Path, how: str) -> None:
-    await kills(tmp_path, how, rounds=5, seed=random.randrange(1 << 30))
+WAYS = [("manual", "objects"), ("automatic", "objects"), ("manual", "arrays")]
+
+
+@pytest.mark.parametrize(("how", "what"), WAYS)
+async def test_kills_at_random_moments(tmp_path: Path, how: str, what: str) -> None:
+    await kills(tmp_path, how, what, rounds=5, seed=random.randrange(1 << 30))
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("how", ["manual", "automatic"])
-async def test_many_kills_at_random_moments(tmp_path: Path, how: str) -> None:
-    await kills(tmp_path, how, rounds=150, seed=random.randrange(1 << 30))
+@pytest.mark.parametrize(("how", "what"), [*WAYS, ("automatic", "arrays")])
+async def test_many_kills_at_random_moments(tmp_path: Path, how: str, what: str) -> None:
+    await kills(tmp_path, how, what, rounds=150, seed=random.randrange(1 << 30))

@@ -36,7 +36,7 @@ class Keeper:
     def __init__(
         self, subject: Subject, driver: Driver, history: History, settings: Settings
     ) -> None:
-        self._subject = subject
+        self.subject = subject
         self._driver = driver
         self._history = history
         self._settings = settings
@@ -51,6 +51,11 @@ class Keeper:
         driver.on_death = self._rest
         self._resting: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The one that the worker is served on, if it was ever started."""
+        return self._driver.loop
 
     # -- owning --------------------------------------------------------------------------
 
@@ -124,7 +129,7 @@ class Keeper:
 
     async def freeze_as(self, other: Subject) -> Checkpoint:
         """This very moment as the first checkpoint of another session. Raises Conflict."""
-        reason = f"fork of {self._subject}"
+        reason = f"fork of {self.subject}"
         await self.saving.settled()
         await asyncio.to_thread(self._history.check_free, other, "choose another name")
         captured = await self._capture(reason, None, True, WORK_TIMEOUT)
@@ -195,7 +200,7 @@ class Keeper:
         """A worker that ended before its last cells were saved is a failure of that."""
         if self.autosave.due and self._driver.started and not self._driver.alive:
             what = self.autosave.owed or "what ran last"
-            lost = f"{self._subject}: the worker ended before {what} was saved"
+            lost = f"{self.subject}: the worker ended before {what} was saved"
             self.saving.failed(CaptureFailed(lost, hint=self._driver.hint))
             self.autosave.saved()  # told once
 
@@ -218,6 +223,15 @@ class Keeper:
             self._driver.interrupt()
             await self.saving.settled()
         self.note_owed()
+
+    async def leave(self) -> None:
+        """The program ends, and nobody ended the session: save what is due, and raise what went
+        wrong. What a thread of the program still runs is left alone."""
+        if not self._driver.busy and not self._driver.closed:
+            await self.on_the_clock()
+        await self.saving.settled()
+        self.note_owed()
+        self.saving.check()
 
     async def _save_beside(self, reason: str) -> None:
         """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""
@@ -332,7 +346,7 @@ class Keeper:
 
             driver.check_open()
             raise WorkerDied(
-                f"{self._subject}: the worker ended while it restored ({driver.state})",
+                f"{self.subject}: the worker ended while it restored ({driver.state})",
                 hint="restore an earlier checkpoint",
             )
         self._history.restored(store, target, stored, restored.request_id)

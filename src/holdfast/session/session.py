@@ -16,7 +16,7 @@ from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Subject
 from holdfast.model.tracing import span
 from holdfast.protocol.session_messages import Variable
-from holdfast.session import checks
+from holdfast.session import checks, leaving
 from holdfast.session.autosave import Automatic
 from holdfast.session.checkpoints import Reference, SessionCheckpoint
 from holdfast.session.driver import Answer, Driver
@@ -93,6 +93,7 @@ class Session:
         self._workers = workers or settings.launch
         self._driver = Driver(self.subject, self._workers, settings.limits)
         self._keeper = Keeper(self.subject, self._driver, self._history, settings)
+        leaving.opened(self._keeper)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.subject} {self._driver.state}>"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import sys
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.model.errors import UsageError
@@ -22,6 +26,12 @@ class Portal:
             target=self._loop.run_forever, name="holdfast-sync", daemon=True
         )
         self._thread.start()
+        self._process = os.getpid()
+        # Before those of `concurrent.futures`, after which no thread can be had: then nothing can
+        # be saved any more. `atexit` comes only after those.
+        register = getattr(threading, "_register_atexit", atexit.register)
+        with suppress(RuntimeError):  # the program is ending already
+            register(self._leave)
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run to the end and give its result; Ctrl-C cancels the work and is raised here.
@@ -40,6 +50,22 @@ class Portal:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def _leave(self) -> None:
+        """The program ends: save what is due in sessions that nobody ended, and tell the rest."""
+        if os.getpid() != self._process:
+            return  # a fork has no such thread
+        from holdfast.session import leaving
+
+        work = asyncio.run_coroutine_threadsafe(leaving.leave(), self._loop)
+        try:
+            lost = work.result(leaving.PATIENCE + 5)
+        except TimeoutError:  # a callback of the program does not let the loop go on
+            print("holdfast: sessions could not be saved when the program ended", file=sys.stderr)
+            return
+        for subject, failure in lost.items():
+            hint = f" ({failure.hint})" if failure.hint else ""
+            print(f"holdfast: what {subject} ran last is lost: {failure}{hint}", file=sys.stderr)
 
 
 @once

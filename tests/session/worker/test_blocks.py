@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.store.parts.test_pagewriter import colliding_pages
+from xxhash import xxh3_128_hexdigest
 
 from holdfast import sync
 from holdfast.session.worker.blocks import Blocks, Sent
 from holdfast.session.worker.kinds.arrays import objects
+from holdfast.session.worker.labels import Labels
 from holdfast.store import Store, open_store
 
 SETUP = """
@@ -89,7 +92,7 @@ def test_the_same_values_are_the_same_block() -> None:
     blocks.survey([texts])
     block = blocks.of(texts)
     assert blocks.of(texts.copy()) is block
-    data = block.data()
+    data = block.data(Labels())
     assert data is not None
     assert objects(*pickle.loads(data), texts.shape, "C").tolist() == texts.tolist()
     blocks.captured(3, [Sent(block.identity, block.label, len(data))], 0)
@@ -255,6 +258,34 @@ def test_what_pandas_copies_for_a_pickle_is_the_same_each_time(session: sync.Ses
         -1.0,
         -2.0,
     )
+
+
+def test_copies_whose_hashes_were_made_to_be_equal_stay_two(session: sync.Session) -> None:
+    """Their content gives them their labels: an unseeded hash would let one replace the other."""
+    pages = colliding_pages()
+    session.execute(
+        "def of(page):\n"
+        "    wide = pd.DataFrame({name: np.zeros(100_000, 'i8') for name in 'abc'}).copy()\n"
+        "    wide._mgr.blocks[0].values[0, :512] = np.frombuffer(page, 'i8')\n"
+        "    return wide.iloc[:90_000]\n"
+        f"one, two = of({pages[0]!r}), of({pages[1]!r})",
+        check=True,
+    )
+    made = session.checkpoint()
+    session.execute("one = two = None", check=True)
+    session.restore(made)
+    found = session.execute(
+        "[each['a'].to_numpy()[:512].tobytes() for each in (one, two)]", check=True
+    ).value
+    assert found == list(pages)
+
+
+def test_labels_of_content_cannot_be_foreseen() -> None:
+    labels = Labels()
+    first, second = colliding_pages()
+    assert xxh3_128_hexdigest(first) == xxh3_128_hexdigest(second)
+    assert labels.content(first) != labels.content(second)
+    assert labels.content(first) == labels.content(bytes(bytearray(first)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A block is told by the addresses of its values. The worker holds the values of each block that it
 knows, so an address stays the same value's, and an array with the very same addresses has the same
 values. Where one address differs, all are looked at again. A block's label is a hash of its record:
-a copy of the worker may meet it first, or alone, and calls it the same.
+a copy of the worker, which has the same seed, may meet it first, or alone, and calls it the same.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Block:
         rank[order] = numpy.arange(len(first))
         return self._held[first[order]].tolist(), rank[numbers].tobytes()
 
-    def data(self) -> bytes | None:
-        """The pickle of its record; None when some of its values can change, are secrets, or are
-        too few bytes for a record of their own."""
+    def data(self, labels: Labels) -> bytes | None:
+        """The pickle of its record, and the block has its label; None when some of its values can
+        change, are secrets, or are too few bytes for a record of their own."""
         if self._fits is False:
             return None
         if self._fits is None and not _FIXED.issuperset(map(type, self._held.tolist())):
@@ -84,7 +84,7 @@ class Block:
             self._fits = len(data) >= layout.SMALL and not suspect(data)
         if not self._fits:
             return None
-        self.label, self.size = Labels.content(memoryview(data)), len(data)
+        self.label, self.size = labels.content(data), len(data)
         return data
 
 

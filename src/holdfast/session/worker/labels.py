@@ -6,6 +6,8 @@ keeps records the same; an object that took over the address of another may take
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 _CONTENT = "c"
@@ -28,6 +30,8 @@ class Labels:
         self._last_objects: dict[int, str] = {}
         self._last_memory: dict[tuple[int, int], str] = {}
         self._count = 0
+        # Nobody can know it, so nobody can make two contents that would get one label.
+        self._seed = int.from_bytes(os.urandom(8), "big")
 
     def begin(self) -> None:
         """A new capture: what it does not use is forgotten afterwards."""
@@ -54,12 +58,11 @@ class Labels:
             self._memory[address, size] = label
         return label
 
-    @staticmethod
-    def content(view: memoryview) -> str:
+    def content(self, view: memoryview | bytes) -> str:
         """The label of what lies elsewhere each time: by the bytes in it."""
         from xxhash import xxh3_128_hexdigest
 
-        return _CONTENT + xxh3_128_hexdigest(view)
+        return _CONTENT + xxh3_128_hexdigest(view, self._seed)
 
     def adopt_object(self, identity: int, label: str) -> None:
         """An object that a restore has brought back keeps its label."""

@@ -139,6 +139,7 @@ class Worker:
         files = [self._channel.files.popleft() for _ in range(message.files)]
         overlay = Overlay(received[1], files, self._tracker.placed)
         self._tracker.begin(message.request_id, message.request_id)
+        self._tracker.maps(files)
         try:
             within = self._interrupts.working(message.request_id)
             items = self._workspace.restore(

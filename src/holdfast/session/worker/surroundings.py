@@ -73,7 +73,7 @@ class Surroundings:
         _, found = self.looked[where]
         if found.label not in self.values:
             if self.tracker.base not in found.sent:
-                data = found.data()
+                data = found.data(self.kept)
                 if data is None:
                     return None
                 self.encoded[found.label] = data

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strangers import NOBODY, folder_of_nobody, run_as_nobody
 
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
@@ -179,6 +182,63 @@ def test_a_fork_does_not_disturb() -> None:
     assert told[0][0] == 0
 
 
+def test_what_others_can_write_to_is_never_told_as_unchanged(tmp_path: Path) -> None:
+    """The kernel would watch it, and would not see what another process writes."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(SIZE))
+
+    def elsewhere(array: np.ndarray) -> None:
+        child = os.fork()
+        if child == 0:
+            array[SIZE // 2] += 1  # as the others see it, where it is shared
+            os._exit(0)
+        os.waitpid(child, 0)
+        with path.open("r+b") as file:
+            file.seek(SIZE // 2)
+            file.write(b"x")
+
+    anonymous = np.frombuffer(mmap.mmap(-1, SIZE), dtype=np.uint8)
+    filed = [np.memmap(path, mode=mode, dtype=np.uint8) for mode in ("r+", "c")]
+    with path.open("r+b") as file:
+        filed.append(np.frombuffer(mmap.mmap(file.fileno(), SIZE), dtype=np.uint8))
+    for array in (anonymous, *filed):
+        before = array[SIZE // 2]
+        assert changes(array, lambda a: None, elsewhere) == [None, None]
+        assert array[SIZE // 2] != before
+        path.write_bytes(bytes(SIZE))
+
+
+def test_a_mapped_file_is_watched_when_it_is_known_to_stay(tmp_path: Path) -> None:
+    path = tmp_path / "pack"
+    path.write_bytes(bytes(SIZE))
+    with path.open("rb") as file:
+        block = mmap.mmap(file.fileno(), SIZE, flags=mmap.MAP_PRIVATE)
+        array = np.frombuffer(block, dtype=np.uint8)
+        tracker, place = Tracker(), (array.ctypes.data, SIZE)
+        tracker.maps([file.fileno()])
+    path.unlink()  # as a store that tidies up does
+    tracker.begin(1, 0)
+    tracker.watch([place])
+    tracker.captured(1, [(*place, "b1")])
+    array[PAGE] = 1
+    tracker.begin(2, 1)
+    assert tracker.changed(place, "b1") == [(PAGE, 2 * PAGE)]
+
+
+def test_what_only_a_copy_found_is_watched_from_the_next_capture_on() -> None:
+    """The copy cannot watch this process's memory, and what it found lies deep in other things."""
+    array = ones()
+    tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
+    found = []
+    for number in (1, 2, 3):
+        array[5000] = number
+        tracker.begin(number, number - 1)
+        found.append(tracker.changed(place, "b1"))
+        tracker.captured(number, [(*place, "b1")])
+    first = 5000 * 8 // PAGE * PAGE
+    assert found == [None, None, [(first, first + PAGE)]]
+
+
 def test_without_the_kernel_nothing_is_known() -> None:
     array = ones()
     tracker, place = Tracker.off(), (array.ctypes.data, array.nbytes)
@@ -189,15 +249,31 @@ def test_without_the_kernel_nothing_is_known() -> None:
         tracker.captured(number, [(*place, "b1")])
 
 
+def huge_bytes(address: int) -> int:
+    """How much of the mapping at an address the kernel keeps in huge pages."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match("[0-9a-f]+-", line):
+            first, last = (int(each, 16) for each in line.split()[0].split("-"))
+            inside = first <= address < last
+        elif inside and line.startswith("AnonHugePages:"):
+            return int(line.split()[1]) * 1024
+    pytest.fail(f"nothing is mapped at {address:#x}")
+
+
 def test_huge_pages() -> None:
     huge = 2 << 20
     block = mmap.mmap(-1, 8 * huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     block.madvise(mmap.MADV_HUGEPAGE)
     array = np.frombuffer(block, dtype=np.uint8)
     array += 1
-    told = changes(array, lambda a: a.__setitem__(5 * huge, 9), lambda a: None)
-    assert told[0]
-    assert told[1] == []
+    if not huge_bytes(array.ctypes.data):
+        pytest.fail("this machine gives no huge pages: see transparent_hugepage/enabled")
+    changed, same = changes(array, lambda a: a.__setitem__(5 * huge, 9), lambda a: None)
+    assert isinstance(changed, list)
+    assert any(first <= 5 * huge < end for first, end in changed)
+    assert sum(end - first for first, end in changed) <= huge
+    assert same == []
 
 
 def test_joining() -> None:
@@ -209,6 +285,27 @@ def test_this_machine_can_tell() -> None:
         Pagemap().close()
     except OSError as error:  # a kernel before 6.7: increments are compared by the store
         pytest.fail(f"no dirty pages on this machine: {error}")
+
+
+AS_NOBODY = """
+import ctypes, mmap, os
+from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
+print(os.getuid(), os.getgroups())
+size = 64 * PAGE
+block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+block[:] = b'1' * size
+start, pages = ctypes.addressof(ctypes.c_char.from_buffer(block)), Pagemap()
+pages.watch(start, start + size)
+block[9 * PAGE + 5] = 2
+print([(first - start, last - start) for first, last in pages.written(start, start + size)])
+"""
+
+
+def test_no_privileges_are_needed() -> None:
+    with folder_of_nobody("pagemap") as folder:
+        done = run_as_nobody(folder, "-c", AS_NOBODY)
+    told = f"{NOBODY} []\n[({9 * PAGE}, {10 * PAGE})]\n"
+    assert (done.stdout, done.stderr) == (told, "")
 
 
 def test_an_array_that_takes_over_the_place_of_something_else_is_sent_whole() -> None:

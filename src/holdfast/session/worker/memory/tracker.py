@@ -12,11 +12,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.session.worker.memory.mappings import Mappings
 from holdfast.session.worker.memory.pagemap import PAGE, Pagemap, Runs
 
 MOST = 1000  # regions at once: each costs the kernel two mappings, of which there are 65530
 _HOT = 2  # captures in a row that find most of a region rewritten: watching it does not pay
-_REST = 16  # captures for which such a region is left alone
+_REST = 16  # captures for which such a region, or one of somebody else's memory, is left alone
 
 Place = tuple[int, int]  # address and size
 
@@ -51,9 +52,11 @@ class Tracker:
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self._pagemap: Pagemap | None = None
+        self._mappings = Mappings()
         self._process = 0
         self._regions: dict[Place, Region] = {}
         self._resting: dict[Place, int] = {}  # until which capture
+        self._unwatched: list[Place] = []  # what a copy of this process found, which cannot watch
         self._now = 0
         self._base = 0
 
@@ -73,6 +76,7 @@ class Tracker:
         A negative one means that the host wants nothing to be watched.
         """
         self._now, self._base = capture, base
+        self._resting = {each: until for each, until in self._resting.items() if until > capture}
         if base < 0:
             self._regions.clear()
             self._pagemap = None  # the kernel forgets, too
@@ -84,6 +88,8 @@ class Tracker:
             self._look(group)
         for region in list(self._regions.values()):
             self._judge(region)
+        found, self._unwatched = self._unwatched, []
+        self.watch(found)  # as far as it is there still
 
     def _open(self) -> None:
         """For this process; of a fork's regions nothing is known."""
@@ -139,22 +145,28 @@ class Tracker:
             if other.start < region.end and other.end > region.start
         ]
 
-    def watch(self, places: Iterable[Place]) -> None:
-        """From this capture on; nothing has run since it began."""
+    def maps(self, files: Iterable[int]) -> None:
+        """A restore maps these open files, which stay as they are."""
+        self._mappings.fixed(files)
+
+    def watch(self, places: Iterable[Place], ours: bool = False) -> None:
+        """From this capture on; nothing has run since it began. `ours` is what nobody else has."""
         if self._pagemap is None or self._process != os.getpid():
             return
         for place in places:
             if place in self._regions or len(self._regions) >= MOST:
                 continue
-            if self._resting.get(place, 0) > self._now:
+            if place in self._resting:
                 continue
-            self._resting.pop(place, None)
             region = Region(*place, since=self._now)
+            if not ours and not self._mappings.own(region.start, region.end):
+                self._resting[place] = self._now + _REST  # it is looked at as a whole
+                continue
             neighbours = self._neighbours(region)
             try:
                 self._pagemap.watch(region.start, region.end, protect=not neighbours)
             except OSError:
-                continue  # not private memory, or no room: it is looked at as a whole
+                continue  # no room, or of a kind that the kernel cannot watch: the same
             self._regions[place] = region
             if neighbours:  # what is found now is news for them
                 self._look(sorted([region, *neighbours], key=lambda each: each.start))
@@ -176,7 +188,9 @@ class Tracker:
         """A capture has sent these: addresses, sizes and labels."""
         for address, size, label in memory:
             region = self._regions.get((address, size))
-            if region is not None and region.since <= capture:
+            if region is None:
+                self._unwatched.append((address, size))
+            elif region.since <= capture:
                 region.labels[capture] = label
 
     def placed(self, address: int, size: int, label: str) -> None:
@@ -184,7 +198,7 @@ class Tracker:
         region = self._regions.get((address, size))
         if region is not None:
             self._drop(region)
-        self.watch([(address, size)])
+        self.watch([(address, size)], ours=True)
         self.captured(self._now, [(address, size, label)])
 
 
