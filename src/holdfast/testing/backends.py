@@ -9,6 +9,7 @@ class TestMine(BackendSuite):
 
 from __future__ import annotations
 
+import ctypes
 import secrets
 import threading
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backends.contract import Backend, Behind
+from holdfast.store.backends.contract import Backend, Behind, Buffer
 from holdfast.store.log.frames import Frame, Signed
 
 Place = Any  # whatever `open` understands
@@ -282,6 +283,31 @@ class BackendSuite(ABC):
             thread.join()
         pack.publish()
         assert backend.read(name, 0, 800_000) == b"".join(pieces)
+
+    def test_what_is_laid_is_there_like_the_rest(self, backend: Backend) -> None:
+        """Wherever it begins and ends, and wherever in memory it lies."""
+        room = bytearray(secrets.token_bytes(5 * 4096))
+        start = -ctypes.addressof(ctypes.c_char.from_buffer(room)) % 4096
+        whole = memoryview(room)[start : start + 3 * 4096]
+        odd = secrets.token_bytes(5000)
+        name = secrets.token_bytes(16)
+        pack = backend.create_pack(name)
+        wanted = bytearray()
+        laid: tuple[tuple[int, list[Buffer]], ...] = (
+            (4096, [whole, whole[:4096], whole[:100]]), (30_000, [whole]), (45_056, [odd, whole]),
+            (69_632, [whole[8:4104], odd]), (81_920, []),
+        )  # fmt: skip
+        for at, pieces in laid:
+            pack.lay(at, pieces)
+            data = b"".join(pieces)
+            wanted += bytes(max(0, at + len(data) - len(wanted)))
+            wanted[at : at + len(data)] = data
+        pack.write_at(0, b"head")
+        pack.write_at(90_000, b"foot")
+        wanted[:4] = b"head"
+        wanted += bytes(90_000 - len(wanted)) + b"foot"
+        pack.publish()
+        assert backend.read(name, 0, len(wanted)) == wanted
 
     def test_reading_gives_exactly_what_was_asked_for_or_an_error(self, backend: Backend) -> None:
         name = self.published(backend, b"0123456789")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.store.backends.residency import resident
 
 from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import StorageFull
@@ -50,19 +50,6 @@ def zeros(path: Path) -> int:
     """How many there are at the end; frames of these tests end with other bytes, or 7 zeros."""
     data = path.read_bytes()
     return len(data) - len(data.rstrip(b"\0"))
-
-
-def resident(path: Path) -> list[bool]:
-    """Which pages of a file the system has in memory."""
-    with path.open("rb") as file:
-        pages = -(-path.stat().st_size // mmap.PAGESIZE)
-        found = (ctypes.c_ubyte * pages)()
-        with mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as own:
-            anchor = ctypes.c_char.from_buffer(own)  # private, so it may be taken for our own
-            start, size = ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(len(own))
-            assert ctypes.CDLL(None).mincore(start, size, found) == 0
-            del anchor
-    return [bool(each & 1) for each in found]
 
 
 def test_a_large_entry_leaves_the_memory_of_the_system(place: Path) -> None:

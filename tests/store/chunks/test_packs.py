@@ -75,6 +75,50 @@ def test_many_threads_fill_many_packs(backend, noise) -> None:
     assert max(sizes.values()) < backend.pack_limit + 4096
 
 
+def test_what_is_passing_lies_in_order_beside_the_rest(backend, noise) -> None:
+    writer = PackWriter(backend, NONCE)
+    plains = [noise(size, i) for i, size in enumerate([256 * 1024] * 12 + [5000, 4096, 100])]
+    found = []
+    for i, plain in enumerate(plains):
+        found.append(
+            writer.add(chunk_id(plain), RAW, plain, len(plain), aligned=True, passing=True)
+        )
+        if i % 5 == 0:  # of another part
+            found.append(writer.add(chunk_id(plain[:9]), RAW, plain[:9], 9))
+    writer.written()
+    (name,) = writer.finish()
+    assert [place.offset for place in found] == sorted(place.offset for place in found)
+    for place in found:
+        data = backend.read(name, place.offset, place.stored)
+        assert chunk_id(data) in {chunk_id(plain[: place.stored]) for plain in plains}
+    assert found[2].offset % 4096 == 0
+    assert found[2].offset + found[2].stored == found[3].offset
+
+
+def test_what_is_passing_fills_packs_and_is_published_with_them(backend, noise) -> None:
+    writer = PackWriter(backend, NONCE)
+    large = noise(14 * 2**20)
+    plains = [memoryview(large)[i * 4096 :] for i in range(12)]
+    found = [writer.add(chunk_id(p), RAW, p, len(p), aligned=True, passing=True) for p in plains]
+    names = writer.finish()
+    assert len(names) == 2
+    for plain, place in zip(plains, found, strict=True):
+        assert backend.read(place.volume, place.offset, place.stored) == plain
+
+
+def test_what_is_passing_and_fails_is_told(backend, place: Path, noise) -> None:
+    writer = PackWriter(backend, NONCE)
+    writer.add(chunk_id(b"x"), RAW, NotBytes(), 1, passing=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        writer.written()
+    with pytest.raises(HoldfastError, match="could not be written"):
+        writer.finish()
+    plain = noise(8192)
+    writer.add(chunk_id(plain), RAW, plain, len(plain), aligned=True, passing=True)
+    writer.discard()  # though nobody has begun to write it
+    assert not list(place.glob("tmp/*")) + list(place.glob("packs/*"))
+
+
 def test_what_is_discarded_leaves_no_file(backend, place: Path, noise) -> None:
     writer = PackWriter(backend, NONCE)
     writer.add(chunk_id(b"x"), RAW, b"x", 1)
