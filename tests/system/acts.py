@@ -5,6 +5,7 @@ A checkpoint's reason is the recipe of its content, so that whoever finds it can
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -77,11 +78,20 @@ def content(recipe: str) -> dict[str, bytes]:
 def save(store: Store, subject: str, recipe: str) -> Checkpoint:
     parts = content(recipe)
     with store.draft(subject, reason=recipe) as draft:
-        split = "segment" if len(parts["plain"]) > MEDIUM else "whole"
         draft.put("pages", parts["pages"], split="pages")
-        draft.put("plain", parts["plain"], split=split)
+        if len(parts["plain"]) > MEDIUM:
+            draft.put("plain", _on_pages(parts["plain"]), split="segment", passing=True)
+        else:
+            draft.put("plain", parts["plain"])
         draft.put("value", {"recipe": recipe}, split="structure")
         return draft.commit()
+
+
+def _on_pages(data: bytes) -> memoryview:
+    """The same from the beginning of a page on, where a disk can take it from."""
+    room = mmap.mmap(-1, len(data))
+    room[:] = data
+    return memoryview(room)
 
 
 # -- acts

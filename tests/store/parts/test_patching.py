@@ -143,3 +143,21 @@ def test_a_block_that_is_new_all_over_is_stored_without_reading_the_old_one(
     assert sorted(read) == [0, 1, 2, 3]
     assert sprinkled.stored_bytes < BLOCK
     assert store.read(sprinkled, "buffers/b1") == bytes(sparse)
+
+
+def test_a_block_that_is_new_in_three_places_is_not_taken_for_new_all_over() -> None:
+    """Where pages change here and there, a few that are looked at happen to be among them."""
+    dice = random.Random(6)
+    before = dice.randbytes(4 * BLOCK)
+    now, last = bytearray(before), BLOCK // PAGE - 1
+    for block in range(4):
+        for page in (0, last // 2, last):
+            at = block * BLOCK + page * PAGE
+            now[at : at + PAGE] = dice.randbytes(PAGE)
+    store = open_store("memory://")
+    first = _first(store, before, 0)
+    with store.draft("session/patched") as draft:
+        draft.patch("buffers/b1", _cut(bytes(now), [(0, len(now))]), of=first)
+        patched = draft.commit()
+    assert patched.stored_bytes < 4 * 4 * PAGE
+    assert store.read(patched, "buffers/b1") == bytes(now)
