@@ -310,7 +310,9 @@ def test_no_privileges_are_needed() -> None:
 
 def test_an_array_that_takes_over_the_place_of_something_else_is_sent_whole() -> None:
     """Both have the same address, size and label, but do not lie on their pages in the same way."""
-    data = np.arange(400_000)
+    # Not malloc's: what that gives again may be watched still for a test before this one.
+    own = mmap.mmap(-1, 400_000 * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    data = np.frombuffer(own, dtype=np.int64)
     place = (data.ctypes.data, data.nbytes)
     tracker, namespace = Tracker(), {}
     around = Surroundings(namespace, CodeIndex(CellLog()), {}, {}, Labels(), tracker=tracker)
