@@ -119,6 +119,24 @@ def test_what_is_passing_and_fails_is_told(backend, place: Path, noise) -> None:
     assert not list(place.glob("tmp/*")) + list(place.glob("packs/*"))
 
 
+def test_a_failure_among_many_that_wait_publishes_nothing(backend, place: Path, noise) -> None:
+    """Whoever hears of it has given away what came behind it, and that is written all the same."""
+    writer = PackWriter(backend, NONCE)
+    writer.add(chunk_id(b"x"), RAW, NotBytes(), 1, passing=True)  # type: ignore[arg-type]
+    plain, heard = noise(2**20), 0
+    for i in range(3 * packs._WAITING):
+        try:
+            writer.add(bytes([i]) * 32, RAW, plain, len(plain), aligned=True, passing=True)
+        except TypeError:
+            heard += 1
+    assert heard == 1
+    writer.written()
+    with pytest.raises(HoldfastError, match="could not be written"):
+        writer.finish()
+    writer.discard()
+    assert not list(place.glob("tmp/*")) + list(place.glob("packs/*"))
+
+
 def test_what_is_discarded_leaves_no_file(backend, place: Path, noise) -> None:
     writer = PackWriter(backend, NONCE)
     writer.add(chunk_id(b"x"), RAW, b"x", 1)

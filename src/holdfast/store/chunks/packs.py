@@ -184,10 +184,10 @@ class PackWriter:
         run, self._run = self._run, None
         if run is None:
             return
-        while len(self._writing) >= _WAITING:
-            self._writing.popleft().result()
         lay = partial(run.pack.file.lay, run.start, run.pieces)
         self._writing.append(workers.laying().submit(self._write, run.pack, len(run.pieces), lay))
+        while len(self._writing) > _WAITING:  # may raise: only when this run is on its way, too
+            self._writing.popleft().result()
 
     def _write(self, pack: _OpenPack, chunks: int, write: Callable[[], None]) -> None:
         try:
