@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import struct
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.store.maker import DATA, load_maker
 
 from holdfast.model import moment
 from holdfast.model.errors import Denied
 from holdfast.store import Store, open_store
 from holdfast.store.keys import Key, Keyring
 
-DATA = Path(__file__).resolve().parents[1] / "data"
 EXPECTED = json.loads((DATA / "store-v1" / "expected.json").read_text())
-
-
-def load_maker() -> ModuleType:
-    """The script that made the data; what it computes is what must come back."""
-    spec = importlib.util.spec_from_file_location("make_store_v1", DATA / "make_store_v1.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 MAKER = load_maker()

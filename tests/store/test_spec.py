@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -11,24 +10,14 @@ from typing import Any
 
 import pytest
 from tests.store import second_reader
+from tests.store.maker import DATA, load_maker
 from tests.store.second_reader import Checkpoint, Reader
 
 from holdfast.store import open_store
 from holdfast.store.keys import Key, Keyring
 
-DATA = Path(__file__).resolve().parents[1] / "data"
 EXPECTED = json.loads((DATA / "store-v1" / "expected.json").read_text())
 KEY = bytes.fromhex((DATA / "store-v1" / "key").read_text())
-
-
-def made() -> Any:
-    """`contents` of tests/data/make_store_v1.py, which knows what is in there."""
-    spec = importlib.util.spec_from_file_location("make_store_v1", DATA / "make_store_v1.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +66,7 @@ def test_heads_and_their_moves(reader: Reader) -> None:
 @pytest.mark.parametrize("wanted", EXPECTED["store"], ids=lambda one: one["id"][-4:])
 def test_every_part_comes_back(reader: Reader, wanted: dict[str, Any]) -> None:
     one = checkpoint(reader, wanted["id"])
-    contents = made().contents(wanted["step"])
+    contents = load_maker().contents(wanted["step"])
     assert [(part[0], part[2]) for part in one.parts] == sorted(
         (name, split) for name, (split, _) in contents.items()
     )

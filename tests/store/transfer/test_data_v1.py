@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.store.maker import DATA, load_maker
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
@@ -17,22 +16,11 @@ from holdfast.model.errors import Denied
 from holdfast.store import Store, open_store
 from holdfast.store.keys import Key, Keyring
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 EXPECTED = {
     one["id"]: one for one in json.loads((DATA / "store-v1" / "expected.json").read_text())["store"]
 }
 KEYRING = Keyring(Key.from_text((DATA / "store-v1" / "key").read_text()))
 PASSPHRASE = "nothing secret is behind this"
-
-
-def load_maker() -> ModuleType:
-    """The script that made the content; what it computes is what must come back."""
-    spec = importlib.util.spec_from_file_location("make_store_v1", DATA / "make_store_v1.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 MAKER = load_maker()
