@@ -13,9 +13,10 @@ import pytest
 from holdfast.model.errors import Corrupt, Denied
 from holdfast.model.home import home
 from holdfast.store import Store, open_store
-from holdfast.store.copies import Copies, Original
+from holdfast.store.copies import Copies
 from holdfast.store.keys import Key, Keyring, load_keyring
 from holdfast.store.retention import Last
+from holdfast.store.shelf import Original
 
 
 @pytest.fixture(params=["plain", "encrypted"])

@@ -38,9 +38,11 @@ from holdfast.store.parts.part import (
     pieces_root,
 )
 from holdfast.store.parts.patching import PatchWriter, Stretch
+from holdfast.store.parts.printing import Printing
 from holdfast.store.parts.recall import Recollection
 from holdfast.store.parts.sources import Source, windows
 from holdfast.store.parts.trees import Twig, write_tree
+from holdfast.store.shelf import Original
 
 _PIECE = 1024 * 1024  # pieces of a `whole` part
 
@@ -75,6 +77,7 @@ class Draft:
         self._before: dict[str, PartRecord] | None = None  # the parent's parts, once asked for
         self._pieces: dict[str, Piece] = {}
         self._trees: dict[str, tuple[Twig, Recollection | None]] = {}  # to be recalled
+        self._printings: dict[str, Printing] = {}
         self._new: list[tuple[PageTable, set[bytes]]] = []  # with chunks that have no home yet
         self._origins: dict[str | None, Origin] = {}  # of parts that are taken over
         self._done = False
@@ -232,8 +235,13 @@ class Draft:
     ) -> Piece:
         library = self._ledger.library
         base = self._base(name, skew)
-        writer = PageWriter(self._sink, library, base, split == "segment", moved, passing)
+        aligned = split == "segment"
+        # What is stored as it is can be compared with as quickly as it is read.
+        printing = None if aligned else self._ledger.prints.begin(self._subject, name)
+        writer = PageWriter(self._sink, library, base, aligned, moved, passing, printing)
         total, written = writer.write(windows(source, skew))
+        if printing is not None:
+            self._printings[name] = printing
         return self._paged(name, max(0, total - skew), split, skew, written)
 
     def _paged(self, name: str, size: int, split: Split, skew: int, written: Written) -> Piece:
@@ -308,6 +316,8 @@ class Draft:
         return last if good else None
 
     def _remember(self, record: Record) -> None:
+        for name, printing in self._printings.items():
+            self._ledger.prints.keep(Original(self._subject, name, record.id), printing)
         origin = record.frame.origin
         for table, chunks in self._new:
             homes = {c: self._sink.volume(c) or origin for c in table.ids if c in chunks}

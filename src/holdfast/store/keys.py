@@ -77,6 +77,10 @@ class Key:
         """What the key says of a checkpoint's digest; it travels with the checkpoint."""
         return blake3(digest, key=self._proving).digest()
 
+    def derived(self, context: str, size: int) -> bytes:
+        """So many secret bytes for a purpose, which tell nothing of the key."""
+        return blake3(self.secret, derive_key_context=context).digest(length=size)
+
     def note(self, message: bytes) -> bytes:
         """What holders of the key say to each other, outside of any store."""
         return blake3(message, key=blake3(self.secret, derive_key_context=_NOTE).digest()).digest()

@@ -42,6 +42,7 @@ from holdfast.store.log.entries import (
 from holdfast.store.log.frames import Frame, Signed, signed_message
 from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.recall import Recall, Tables
+from holdfast.store.prints import Prints
 
 Build = Callable[[Catalogue], tuple[Entry, bytes]]
 
@@ -58,12 +59,14 @@ class Ledger:
         keyring: Keyring,
         cipher: Cipher = PLAIN,
         copies: Copies | None = None,
+        prints: Prints | None = None,
     ) -> None:
         self.backend = backend
         self.keyring = keyring
         self.cipher = cipher
         self.copies = copies or Copies(None, keyring)
-        self._swept = -1  # of copies, after the entry that dropped something
+        self.prints = prints or Prints(None, keyring)
+        self._swept = -1  # of copies and prints, after the entry that dropped something
         self.library = Library(backend, cipher)
         self.recall = Recall()
         self.tables = Tables()
@@ -168,10 +171,11 @@ class Ledger:
             return now
 
     def _sweep(self, now: Catalogue) -> None:
-        """Let no copy outlive its checkpoint, whoever dropped it."""
+        """Let neither copy nor prints outlive their checkpoint, whoever dropped it."""
         if now.last_drop != self._swept:
             self._swept = now.last_drop
             self.copies.sweep(now.records)
+            self.prints.sweep(now.records)
 
     def _built(self, build: Build) -> tuple[Catalogue, Entry, bytes]:
         """An entry by what is known. It need not be all there is: then the backend refuses the

@@ -16,6 +16,7 @@ from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.cipher import PLAIN, AesCipher, Cipher
 from holdfast.store.copies import Copies
 from holdfast.store.keys import Keyring, load_keyring
+from holdfast.store.prints import Prints
 from holdfast.store.slots import Secret
 from holdfast.store.store import Store
 
@@ -54,8 +55,13 @@ def open_store(
         cipher = _cipher(backend, given, encrypt, ask, environ)
         keys = keyring or load_keyring(environ)
         kept = not isinstance(backend, MemoryBackend)
-        folder = home(environ) / "copies" / backend.store_id if kept else None
-        store = Store(backend, keys, cipher, Copies(folder, keys, cipher))
+        copies, prints = (
+            home(environ) / what / backend.store_id if kept else None
+            for what in ("copies", "prints")
+        )
+        store = Store(
+            backend, keys, cipher, Copies(copies, keys, cipher), Prints(prints, keys, cipher)
+        )
         if encrypt:
             store.declare()
         return store

@@ -21,6 +21,7 @@ from holdfast.store.keys import Keyring
 from holdfast.store.leases import Leases, Right
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.prints import Prints
 
 Reference = str | Checkpoint
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -35,8 +36,9 @@ class Opened:
         keyring: Keyring,
         cipher: Cipher = PLAIN,
         copies: Copies | None = None,
+        prints: Prints | None = None,
     ) -> None:
-        self._own_ledger = Ledger(backend, keyring, cipher, copies)
+        self._own_ledger = Ledger(backend, keyring, cipher, copies, prints)
         self._own_leases = Leases(self._own_ledger)
         self._process = os.getpid()
         self._address: str | None = None  # where our leases say that we can be asked
@@ -47,7 +49,9 @@ class Opened:
             # In a forked child: a thread of the parent may have held a lock, or have been in the
             # middle of something.
             old = self._own_ledger
-            self._own_ledger = Ledger(old.backend.reopened(), old.keyring, old.cipher, old.copies)
+            self._own_ledger = Ledger(
+                old.backend.reopened(), old.keyring, old.cipher, old.copies, old.prints
+            )
             self._process = os.getpid()
         return self._own_ledger
 

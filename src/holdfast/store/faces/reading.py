@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from holdfast.model.errors import UsageError
 from holdfast.store import references
-from holdfast.store.copies import SMALLEST, Original
+from holdfast.store.copies import SMALLEST
 from holdfast.store.faces.opened import Opened, Reference, check_trust
 from holdfast.store.log.catalogue import Record
 from holdfast.store.origin import Origin
@@ -16,6 +16,7 @@ from holdfast.store.parts.mapping import Mapping, map_part
 from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.streams import PartStream
 from holdfast.store.parts.structure import read_value
+from holdfast.store.shelf import Original
 
 
 class Reading(Opened):

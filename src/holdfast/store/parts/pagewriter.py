@@ -28,6 +28,7 @@ from holdfast.store.parts.blocks import (
 from holdfast.store.parts.gathering import Gathering
 from holdfast.store.parts.moves import Moves
 from holdfast.store.parts.pagereader import PageReader
+from holdfast.store.parts.printing import Printing
 from holdfast.store.parts.sources import WINDOW, Fetch
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Examined:
     stored: bool = False  # is a chunk already
     changed: _Changes | _Delta | None = None
     same: bool = False
+    marks: bytes | None = None  # by which its pages will be told from others
 
 
 class PageWriter:
@@ -123,15 +125,17 @@ class PageWriter:
         aligned: bool,
         moved: bool = False,
         passing: bool = False,
+        printing: Printing | None = None,
     ) -> None:
         """`moved`: pages are looked for elsewhere in the base, too. `passing`: what is new goes
-        past the file cache."""
+        past the file cache. `printing`: knows which pages changed where it has seen the base."""
         self._sink = sink
         self._library = library
         self._base = base
         self._moves = Moves(base) if moved and base is not None else None
         self._aligned = aligned
         self._passing = passing
+        self._printing = printing
         self._tables: list[PageTable] = []
         self._pages = Gathering(sink, aligned)
         self._deltas = Gathering(sink, aligned=False)
@@ -146,6 +150,8 @@ class PageWriter:
             for blocks, size in examined:
                 for item in blocks:
                     self._enter(self._table(block), block % LEAF_BLOCKS, item)
+                    if self._printing is not None:
+                        self._printing.enter(item.hash, item.marks)
                     block += 1
                 total += size
         return total, self._finished(block)
@@ -197,16 +203,22 @@ class PageWriter:
         base = self._base if self._base is not None and block < self._base.block_count else None
         if base is not None and base.hash(block) == found:
             return Examined(found, pages, same=True)
-        changed = self._difference(base, block, data, before)
+        marks = None if self._printing is None else self._printing.marks(_words(data))
+        changed = self._difference(base, block, data, before, marks)
         if changed is not None:
-            return Examined(found, pages, changed=changed)
+            return Examined(found, pages, changed=changed, marks=marks)
         if self._aligned:
             return Examined(found, pages, data=data)  # in order, so that neighbours stay neighbours
         self._sink.put(data.data, chunk=found)
-        return Examined(found, pages, stored=True)
+        return Examined(found, pages, stored=True, marks=marks)
 
     def _difference(
-        self, base: PageReader | None, block: int, data: Bytes, before: Bytes | None
+        self,
+        base: PageReader | None,
+        block: int,
+        data: Bytes,
+        before: Bytes | None,
+        marks: bytes | None,
     ) -> _Changes | _Delta | None:
         """How a block differs from what the parent has; None when it is better stored whole."""
         moves, moved = self._moves, None
@@ -216,11 +228,30 @@ class PageWriter:
             moved = _moved(moves, block, data)
             if moved is not None and moved.size <= _LITTLE:
                 return moved
-        changed = None if base is None else self._changes(base, block, data, before)
+        changed: _Changes | _Delta | None = None
+        if base is not None:
+            changed = self._known_changes(base, block, data, marks)
+            changed = changed or self._changes(base, block, data, before)
         size = len(data) if changed is None else changed.size
         if moves is not None and not moving and size > _LITTLE:
             moved = _moved(moves, block, data)
         return moved if moved is not None and moved.size < size else changed
+
+    def _known_changes(
+        self, base: PageReader, block: int, data: Bytes, marks: bytes | None
+    ) -> _Changes | None:
+        """Which few pages of a block changed, where that can be told without reading the parent's;
+        else None."""
+        if self._printing is None or marks is None:
+            return None
+        if base.layer_count(block) or base.block_size(block) != len(data):
+            return None
+        changed = self._printing.changed(block, base.hash(block), marks)
+        if changed is None or not 0 < len(changed) <= PAGES // 2:
+            return None
+        if base.run_count(block) > _MAX_RUNS:
+            return None
+        return _Changes.of(_words(data), changed)
 
     def _changes(
         self, base: PageReader, block: int, data: Bytes, before: Bytes | None
