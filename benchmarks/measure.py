@@ -29,12 +29,20 @@ class Cost:
 
 
 def run(
-    command: Sequence[str] | str, repository: Path, *, env: dict[str, str] | None = None
+    command: Sequence[str] | str,
+    repository: Path,
+    *,
+    env: dict[str, str] | None = None,
+    reads: Path | None = None,
 ) -> Cost:
     """Run a command to its end, with everything that was written before synced first, and some
-    time for the disk: what was deleted before is discarded there in the background."""
+    time for the disk: what was deleted before is discarded there in the background. `reads`: what
+    it will read is in memory when it begins, whoever read it last; a machine that gives unused
+    memory back would let it wait for the disk, or not, by chance."""
     os.sync()
     time.sleep(_SETTLING)
+    if reads is not None:
+        _read(reads)
     before = size_of(repository)
     used = _children()
     start = time.perf_counter()
@@ -50,6 +58,15 @@ def run(
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return Cost(wall, _children() - used, (size_of(repository) - before) / 1e6)
+
+
+def _read(place: Path) -> None:
+    buffer = bytearray(1 << 20)
+    for path in place.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
 
 
 def size_of(place: Path) -> int:

@@ -100,8 +100,9 @@ def measure_tool(tool: Tool, data: Path, scratch: Path) -> list[Cost]:
     env = {"RESTIC_PASSWORD": "bench", "BORG_BASE_DIR": str(scratch / "borg")}
     if command := tool.begin(repo):
         measure.run(command, repo, env=env)
-    costs = [measure.run(tool.save(repo, data / f"img{i}"), repo, env=env) for i in (1, 2, 3)]
-    costs.append(measure.run(tool.restore(repo, out), repo, env=env))
+    images = [data / f"img{i}" for i in (1, 2, 3)]
+    costs = [measure.run(tool.save(repo, each), repo, env=env, reads=each) for each in images]
+    costs.append(measure.run(tool.restore(repo, out), repo, env=env, reads=repo))
     _check_same(out, data / "img3")
     return costs
 
@@ -112,11 +113,12 @@ def measure_holdfast(data: Path, scratch: Path) -> tuple[list[Cost], list[Cost]]
     for place in (repo, out):
         shutil.rmtree(place, ignore_errors=True)
     env = {"HOLDFAST_HOME": str(scratch / "home")}
-    steps = [["save", str(repo), str(data / f"img{i}")] for i in (1, 2, 3)]
-    steps.append(["restore", str(repo), str(out), "img3"])
+    images = [data / f"img{i}" for i in (1, 2, 3)]
+    steps = [(["save", str(repo), str(each)], each) for each in images]
+    steps.append((["restore", str(repo), str(out), "img3"], repo))
     whole, inside = [], []
-    for step in steps:
-        cost, wall = _child(step, repo, env)
+    for step, reads in steps:
+        cost, wall = _child(step, repo, env, reads)
         whole.append(cost)
         inside.append(Cost(wall, cost.cpu, cost.added_mb))
     _check_same(out, data / "img3")
@@ -127,7 +129,10 @@ def measure_looking(data: Path, scratch: Path) -> tuple[float, float]:
     """Seconds for reading the files alone, and for reading and hashing every byte."""
     nothing = scratch / "nothing"
     nothing.mkdir(exist_ok=True)
-    read, hashed = (_child([verb, str(data / "img3")], nothing, {})[1] for verb in ("read", "hash"))
+    read, hashed = (
+        _child([verb, str(data / "img3")], nothing, {}, data / "img3")[1]
+        for verb in ("read", "hash")
+    )
     return read, hashed
 
 
@@ -173,10 +178,12 @@ def measure_twenty(data: Path, scratch: Path) -> tuple[float, float]:
     return written / 1e6, changed / 1e6
 
 
-def _child(step: list[str], repo: Path, env: dict[str, str]) -> tuple[Cost, float]:
+def _child(
+    step: list[str], repo: Path, env: dict[str, str], reads: Path | None = None
+) -> tuple[Cost, float]:
     report = repo.with_suffix(".json")
     command = " ".join([*_CHILD, *step, ">", str(report)])
-    cost = measure.run(command, repo, env=env)
+    cost = measure.run(command, repo, env=env, reads=reads)
     return cost, float(json.loads(report.read_text())["wall"])
 
 
