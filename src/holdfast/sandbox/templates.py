@@ -40,7 +40,7 @@ class Stock:
         self.files = place / "files.tar"
         self.image = place / "image"
         self.place = place
-        self.pool: Pool
+        self.pool: Pool[Body]
         self.making = 0
 
 

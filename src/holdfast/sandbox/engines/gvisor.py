@@ -18,11 +18,12 @@ from pathlib import Path
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
-from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.contract import Build, Capabilities, Limits
 from holdfast.sandbox.engines import barrier, bundle, control
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
-from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.engines.lifeline import Lifeline
+from holdfast.sandbox.limits import Groups, change
 from holdfast.sandbox.spawning import Spawner
 
 PLATFORM = "systrap"
@@ -45,6 +46,7 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
         network=False,
         pty=True,
         boundary=True,
+        prepared=True,
     )
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -88,10 +90,21 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
         return GvisorBox(self, build, groups)
 
     async def create(self, build: Build) -> GvisorBox:
-        return await self.begin(build, "run")
+        return await self.begin(build, "run", "--detach")
 
     async def restore(self, build: Build, image: Path) -> GvisorBox:
-        return await self.begin(build, "restore", f"-image-path={image}")
+        return await self.begin(build, "restore", "--detach", f"-image-path={image}")
+
+    async def prepare(self, build: Build) -> GvisorBox:
+        box = await self.begin(build, "create")
+        try:
+            await box.wait_for_image()
+        except BaseException:
+            box.launched.close()
+            await box.end()
+            await box.clear()
+            raise
+        return box
 
 
 class GvisorBox(ContainerBox):
@@ -109,6 +122,7 @@ class GvisorBox(ContainerBox):
     def __init__(self, engine: GvisorEngine, build: Build, groups: Groups) -> None:
         super().__init__(engine.program, engine.environ, build, groups, engine.spawn)
         self._engine = engine
+        self._lifeline: Lifeline | None = None
 
     def config(self) -> Config:
         run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
@@ -117,6 +131,30 @@ class GvisorBox(ContainerBox):
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log
+
+    async def wait_for_image(self) -> None:
+        """Make ready what was created, as far as that can be done ahead. Raises Unsupported."""
+        if not self._groups.folders:
+            raise Unsupported("without control groups, what waits would outlive a killed server")
+        self._lifeline = await Lifeline.tie(self._groups, self.log, self._environ, self._spawn)
+        if self._direct is not None:
+            await asyncio.to_thread(control.connect_loopback, self._direct, STEP_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        return self.launched.held
+
+    def limit(self, limits: Limits) -> None:
+        change(self._groups, limits, processes=HOST_PROCESSES)
+
+    async def restore(self, image: Path) -> None:
+        if self._direct is not None:
+            await asyncio.to_thread(control.restore, self._direct, image, STEP_SECONDS)
+        else:
+            options = ("--detach", f"-image-path={image}", "--bundle", str(self.folder))
+            await self.command("restore", *options, self._build.name)
+        if self._lifeline is not None:
+            self._lifeline.untie()  # the agent hears from now on when we are gone
 
     async def freeze(self, image: Path) -> None:
         name = self._build.name
@@ -157,6 +195,8 @@ class GvisorBox(ContainerBox):
         if self._ended:
             return
         self._ended = True
+        if self._lifeline is not None:
+            self._lifeline.cut()
         if self._groups.folders:
             self._groups.kill()
         else:
