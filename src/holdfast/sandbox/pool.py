@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.model.errors import HoldfastError, Unsupported
+from holdfast.sandbox.chores import Chores
 
 log = logging.getLogger("holdfast.sandbox")
 
@@ -17,6 +18,10 @@ class Ready(Protocol):
 
     @property
     def alive(self) -> bool: ...
+
+    async def end(self) -> None: ...
+
+    async def clear(self) -> None: ...
 
 
 ReadyType = TypeVar("ReadyType", bound=Ready)
@@ -29,10 +34,10 @@ class Pool(Generic[ReadyType]):
         self,
         make: Callable[[], Awaitable[ReadyType]],
         size: int,
-        rest: Callable[[], Awaitable[None]],
+        chores: Chores,
     ) -> None:
         self._make = make
-        self._rest = rest
+        self._chores = chores
         self._size = size
         self._ready: list[ReadyType] = []
         self._filling: asyncio.Task[None] | None = None
@@ -43,7 +48,9 @@ class Pool(Generic[ReadyType]):
 
     def take(self, fits: Callable[[ReadyType], bool] = lambda each: True) -> ReadyType | None:
         """One that is ready, alive and fits, if there is one."""
-        self._ready = [each for each in self._ready if each.alive]
+        for each in [each for each in self._ready if not each.alive]:
+            self._ready.remove(each)
+            self._chores.begin(over(each))
         taken = next(filter(fits, self._ready), None)
         if taken is not None:
             self._ready.remove(taken)
@@ -59,7 +66,7 @@ class Pool(Generic[ReadyType]):
 
     async def _fill(self, rested: bool) -> None:
         if rested:
-            await self._rest()
+            await self._chores.rest()
         while len(self._ready) < self._size and not self._closed:
             try:
                 self._ready.append(await self._make())
@@ -79,3 +86,9 @@ class Pool(Generic[ReadyType]):
             await asyncio.gather(self._filling, return_exceptions=True)
         left, self._ready = self._ready, []
         return left
+
+
+async def over(each: Ready) -> None:
+    """End one, and leave nothing of it."""
+    await each.end()
+    await each.clear()

@@ -50,7 +50,7 @@ class Reviver:
         self.recent = Recent(folder / "recent")
         able = settings.checkpoints and workshop.engine.capabilities.prepared
         make = partial(prepare, workshop, catalogue.default, settings.limits)
-        self.pool: Pool[Prepared] = Pool(make, settings.warm if able else 0, chores.rest)
+        self.pool: Pool[Prepared] = Pool(make, settings.warm if able else 0, chores)
 
     async def revive(self, identity: str, token: str, kept: Kept) -> LiveSandbox:
         """Raises HoldfastError and leaves nothing; the checkpoint stays."""
