@@ -141,12 +141,22 @@ def test_what_a_mount_is_on_is_not_removed(
     assert (warm.merged / "proc").is_dir()
 
 
-def test_no_link_of_the_root_leads_outside(
-    volumes: list[Volume], lower: Path, tmp_path: Path
+@pytest.mark.parametrize("before", ["", "link"])
+def test_no_link_leads_outside(
+    volumes: list[Volume], lower: Path, tmp_path: Path, before: str
 ) -> None:
+    """Neither one of the root, nor one that takes the place of a folder that was real."""
     volume.mount_root(volumes[0], lower)
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
+        if before:
+            for kind, name in ((tarfile.DIRTYPE, "out"), (tarfile.REGTYPE, "out/in")):
+                info = tarfile.TarInfo(name)
+                info.type = kind
+                tar.addfile(info)
+            link = tarfile.TarInfo("out")
+            link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+            tar.addfile(link)
         tar.addfile(tarfile.TarInfo("out/evil"))
     stream.seek(0)
     with pytest.raises(Corrupt, match="through a link"):

@@ -24,7 +24,7 @@ from holdfast.sandbox.engines.runc import RuncEngine
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.sandbox.owning import silence
-from holdfast.sandbox.prepared import prepare
+from holdfast.sandbox.prepared import MOST_LAYER, prepare
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.upper import Fill
@@ -50,7 +50,7 @@ class Preparing(Workshop):
             return await super().make(root, limits, network=network, fill=fill)
         waiting = await prepare(self, root, replace(limits, memory_bytes=1 << 30, cpus=1.5))
         assert waiting.alive
-        assert waiting.fits(root, limits, network=network)
+        assert waiting.fits(root, limits, network=network, layer=0)
         try:
             return await waiting.restore(limits, fill, image)
         except BaseException:
@@ -180,10 +180,19 @@ async def test_it_is_held_to_the_limits_of_what_comes_back(fleet: Fleet) -> None
     assert held == {"memory": str(300 << 20), "cpu": "50000"}
 
 
-async def test_what_does_not_fit_has_one_of_its_own(fleet: Fleet) -> None:
-    asked = Limits(disk_bytes=64 << 20)
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (Limits(disk_bytes=64 << 20), "true"),
+        (None, f"head -c {MOST_LAYER} /dev/urandom > /root/much"),
+    ],
+    ids=["another disk", "many files"],
+)
+async def test_what_does_not_fit_has_one_of_its_own(
+    fleet: Fleet, asked: Limits | None, code: str
+) -> None:
     sandbox, token = await fleet.create(CreateRequest(enable_checkpoint=True, limits=asked))
-    await told(sandbox, "echo one > /root/x")
+    await told(sandbox, f"echo one > /root/x; {code}")
     sandbox = await back(fleet, sandbox, token)
     assert sandbox.body.box not in waited(fleet)
     assert fleet.prepared == 1

@@ -78,6 +78,7 @@ class Kept:
     executions: Sequence[Mapping[str, Any]]
     environment: Mapping[str, Any]
     memory: tuple[str, ...]
+    layer: int  # bytes of its files as they are packed
     session: bool = False  # whether there is a session among its files
     running: Sequence[Running] = ()  # executions, and what belongs to none
 
@@ -234,6 +235,7 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
         raise Unsupported(
             f"the checkpoint has format {config.get('format')!r}; this version reads {FORMAT}"
         )
+    sizes = {part.name: part.size for part in store.show(checkpoint).parts}
     try:
         return Kept(
             checkpoint=checkpoint.id,
@@ -244,11 +246,8 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
             environment=environment,
             session=config.get("session") is True,
             running=[(str(identity), int(owed)) for identity, owed in config.get("running", ())],
-            memory=tuple(
-                part.name.removeprefix(MEMORY)
-                for part in store.show(checkpoint).parts
-                if part.name.startswith(MEMORY)
-            ),
+            memory=tuple(name.removeprefix(MEMORY) for name in sizes if name.startswith(MEMORY)),
+            layer=sizes[FILES],
         )
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Corrupt(f"a sandbox's config cannot be read: {error}") from None

@@ -36,7 +36,8 @@ def _make_room(held: Collection[Path], info: tarfile.TarInfo, path: Path) -> boo
     mark = upper.XATTR + upper.OPAQUE
     opaque = mark in info.pax_headers
     info.pax_headers = {key: info.pax_headers[key] for key in info.pax_headers if key != mark}
-    made = not info.ischr()  # which says that nothing is there
+    # The overlay's mark, which says that nothing is there.
+    made = not (info.ischr() and (info.devmajor, info.devminor) == (0, 0))
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
-from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
@@ -74,12 +73,12 @@ class Reviver:
         fill = partial(keeping.unpack_files, frozen.files)
         return await self._thawed(identity, token, kept, fill, frozen.image)
 
-    async def _prepared(
-        self, request: CreateRequest, limits: Limits, fill: Fill, image: Path
-    ) -> Body | None:
+    async def _prepared(self, kept: Kept, limits: Limits, fill: Fill, image: Path) -> Body | None:
         """It in a box that stood ready, if there is one that fits and serves."""
-        root = self._catalogue.find(request.image)
-        ready = self.pool.take(lambda each: each.fits(root, limits, network=request.network))
+        root, network = self._catalogue.find(kept.request.image), kept.request.network
+        ready = self.pool.take(
+            lambda each: each.fits(root, limits, network=network, layer=kept.layer)
+        )
         if ready is None:
             return None
         try:
@@ -98,7 +97,7 @@ class Reviver:
         request = kept.request
         limits = self._limits.capped(request.limits)
         exact = self._workshop.engine.capabilities.exact_checkpoint
-        body = await self._prepared(request, limits, fill, image)
+        body = await self._prepared(kept, limits, fill, image)
         if body is None:
             body = await self._workshop.make(
                 self._catalogue.find(request.image),
