@@ -210,8 +210,9 @@ async def test_one_that_died_meanwhile_is_nobodys(fleet: Fleet) -> None:
     await ready(fleet, 2)
 
 
+@pytest.mark.parametrize("source", ["this disk", "the store"])
 async def test_what_cannot_be_brought_back_in_it_comes_back_all_the_same(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
+    fleet: Fleet, source: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here because it has another folder where something is mounted in every box."""
     sandbox, token = await fleet.create(KEPT)
@@ -219,7 +220,12 @@ async def test_what_cannot_be_brought_back_in_it_comes_back_all_the_same(
     other = sandbox.body.build.volume.upper / "sys"
     other.mkdir()
     os.setxattr(other, "trusted.overlay.opaque", b"y")
-    sandbox = await back(fleet, sandbox, token)
+    if source == "this disk":
+        sandbox = await back(fleet, sandbox, token)
+    else:
+        captured = await fleet.freezer.checkpoint(sandbox, reason="to go back to")
+        await told(sandbox, "echo two > /root/x")
+        await fleet.rollback(sandbox, captured.checkpoint.id)
     assert sandbox.body.box not in waited(fleet)
     assert "in the way of a mount" in caplog.text
     assert await told(sandbox, "cat /root/x") == "one"
