@@ -199,6 +199,23 @@ async def test_what_does_not_fit_has_one_of_its_own(
     assert await told(sandbox, "cat /root/x") == "one"
 
 
+async def test_it_takes_no_time_while_it_waits(fleet: Fleet) -> None:
+    [box] = waited(fleet)
+    [kernel] = [pid for pid in _members(box) if _word(pid, "cmdline").startswith("runsc-sandbox")]
+    assert _word(kernel, "stat").rpartition(")")[2].split()[0] == "T"
+    sandbox, token = await fleet.create(KEPT)
+    assert (await back(fleet, sandbox, token)).body.box is box
+    assert _word(kernel, "stat").rpartition(")")[2].split()[0] != "T"
+
+
+def _members(box: GvisorBox) -> list[str]:
+    return (box.groups().folders[0] / "cgroup.procs").read_text().split()
+
+
+def _word(pid: str, name: str) -> str:
+    return Path("/proc", pid, name).read_text()
+
+
 async def test_one_that_died_meanwhile_is_nobodys(fleet: Fleet) -> None:
     sandbox, token = await fleet.create(KEPT)
     [dead] = waited(fleet)

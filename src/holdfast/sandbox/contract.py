@@ -127,7 +127,7 @@ class Waiting(Box, Protocol):
 
     async def restore(self, image: Path) -> None:
         """Begin, as a box whose agent waits for `resume`; its files are in its root. Raises
-        HoldfastError; then it is of no use, but to be ended."""
+        HoldfastError or OSError; then it is of no use, but to be ended."""
         ...
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
+from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported, from_os_error
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
 from holdfast.sandbox.contract import Build, Capabilities, Limits
@@ -23,6 +23,7 @@ from holdfast.sandbox.engines import barrier, bundle, control
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.engines.lifeline import Lifeline
+from holdfast.sandbox.engines.still import Still
 from holdfast.sandbox.limits import Groups, change
 from holdfast.sandbox.spawning import Spawner
 
@@ -96,13 +97,16 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
         return await self.begin(build, "restore", "--detach", f"-image-path={image}")
 
     async def prepare(self, build: Build) -> GvisorBox:
-        box = await self.begin(build, "create")
+        number = build.folder / "kernel.pid"
+        box = await self.begin(build, "create", f"--pid-file={number}")
         try:
-            await box.wait_for_image()
-        except BaseException:
+            await box.wait_for_image(number)
+        except BaseException as error:
             box.launched.close()
             await box.end()
             await box.clear()
+            if isinstance(error, OSError):
+                raise from_os_error(error, "preparing a sandbox") from error
             raise
         return box
 
@@ -123,6 +127,7 @@ class GvisorBox(ContainerBox):
         super().__init__(engine.program, engine.environ, build, groups, engine.spawn)
         self._engine = engine
         self._lifeline: Lifeline | None = None
+        self._still: Still | None = None
 
     def config(self) -> Config:
         run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
@@ -132,13 +137,15 @@ class GvisorBox(ContainerBox):
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log
 
-    async def wait_for_image(self) -> None:
-        """Make ready what was created, as far as that can be done ahead. Raises Unsupported."""
+    async def wait_for_image(self, number: Path) -> None:
+        """Make ready what was created, as far as that can be done ahead, and let its kernel stand
+        still. Raises HoldfastError or OSError."""
         if not self._groups.folders:
             raise Unsupported("without control groups, what waits would outlive a killed server")
         self._lifeline = await Lifeline.tie(self._groups, self.log, self._environ, self._spawn)
         if self._direct is not None:
             await asyncio.to_thread(control.connect_loopback, self._direct, STEP_SECONDS)
+        self._still = Still(int(number.read_text()))
 
     @property
     def alive(self) -> bool:
@@ -148,6 +155,8 @@ class GvisorBox(ContainerBox):
         change(self._groups, limits, processes=HOST_PROCESSES)
 
     async def restore(self, image: Path) -> None:
+        if self._still is not None:
+            self._still.go()
         if self._direct is not None:
             await asyncio.to_thread(control.restore, self._direct, image, STEP_SECONDS)
         else:
@@ -197,6 +206,8 @@ class GvisorBox(ContainerBox):
         self._ended = True
         if self._lifeline is not None:
             self._lifeline.cut()
+        if self._still is not None:
+            self._still.forget()
         if self._groups.folders:
             self._groups.kill()
         else:
