@@ -55,7 +55,9 @@ GOALS = {  # None where there is none
     "checkpoint, empty": 1.3,
     "checkpoint, full": 1.3,
     "restore, empty": 1.3,
+    "restore, empty, cold": None,
     "restore, full": 1.3,
+    "restore, full, created before": None,
     "restore, full, from the store": None,
     "kill": 50.0,
     "handover": 500.0,
@@ -77,11 +79,12 @@ inside has spoken, on both sides. `exec python` is the system's interpreter, `ou
 Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
 what comes out of the pool has run both once, and the engine's container has not.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
-store` is on another, which reads and verifies every byte. The engine alone restores into nothing,
-as Holdfast does; into a container that was created before, which only `runsc` can, is in the second
-table. `handover` is until a second server of
-the same store runs the sandbox, {times} times to and fro in every round; the store is a directory,
-or a bucket of SeaweedFS.
+store` is on another, which reads and verifies every byte. `restore, empty` is into a container that
+was created before, on both sides, where the engine can, which is `runsc`; `cold` is into nothing,
+as where no such container is ready, or what comes back does not fit. `restore, full` is into
+nothing by the engine alone, and `created before` the same of Holdfast beside an engine that had
+one. `handover` is until a second server of the same store runs the sandbox, {times} times to and
+fro in every round; the store is a directory, or a bucket of SeaweedFS.
 
 ![milliseconds by step](sandbox.svg)
 
@@ -145,9 +148,9 @@ async def least(server: Server, scratch: Path, times: Times) -> None:
 async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     url, token = first.url, first.token
     limits = {"memory_bytes": 2 << 30}
-    cold = await times.take("create, cold", Sandbox.create(url, token=token, limits=limits))
+    new = await times.take("create, cold", Sandbox.create(url, token=token, limits=limits))
     times["first word, cold"] = times["create, cold"]
-    await cold.kill()
+    await new.kill()
     await asyncio.sleep(2.0)  # the pool fills
     sandbox = await times.take("create", Sandbox.create(url, token=token, enable_checkpoint=True))
 
@@ -159,11 +162,17 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
         await times.take(row, run(*argv))
     await times.take("checkpoint, empty", sandbox.checkpoint())
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
+    await back.checkpoint()
+    # The next box is not prepared before it was quiet for a moment.
+    cold = Sandbox.attach(url, sandbox.sandbox_id, token=token)
+    back = await times.take("restore, empty, cold", cold)
     process = await back.exec("python", HOLD.format(size=size) + STAY)
     await process.stdout.read()
+    await asyncio.sleep(2.0)  # now it is
     full = await times.take("checkpoint, full", back.checkpoint(during_execution=True))
     times.kept.append(full.stored_bytes)
     again = await times.take("restore, full", Sandbox.attach(url, sandbox.sandbox_id, token=token))
+    times["restore, full, created before"] = times["restore, full"]
     await again.checkpoint(during_execution=True)
     elsewhere = Sandbox.attach(second.url, sandbox.sandbox_id, token=second.token)
     there = await times.take("restore, full, from the store", elsewhere)

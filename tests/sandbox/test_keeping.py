@@ -37,6 +37,7 @@ def kept(engine: RuncEngine) -> Kept:
         executions=(),
         environment={**engine.environment(), "root": "host:3.11"},
         memory=(),
+        layer=0,
     )
 
 

@@ -80,7 +80,8 @@ async def test_one_that_has_died_meanwhile_is_nobodys(tmp_path: Path) -> None:
         bodies.append(await workshop.make(root, contract.Limits()))
         return bodies[-1]
 
-    pool = Pool(make, 2, Chores().rest)
+    chores = Chores()
+    pool: Pool[Body] = Pool(make, 2, chores)
     try:
         pool.fill()
         await until(lambda: len(pool) == 2, "two stand ready")
@@ -89,6 +90,7 @@ async def test_one_that_has_died_meanwhile_is_nobodys(tmp_path: Path) -> None:
         assert pool.take() is bodies[1]
         assert pool.take() is None
         await until(lambda: len(pool) == 2, "both are replaced")
+        await until(lambda: not bodies[0].build.folder.exists(), "nothing of it is left")
     finally:
         assert await pool.close() == bodies[2:]
         for body in bodies:

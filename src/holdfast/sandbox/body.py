@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,12 @@ from holdfast.sandbox.contract import Box, Build, Engine, Limits
 from holdfast.sandbox.line import AgentLine
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.start import Start
+from holdfast.sandbox.upper import Fill
 from holdfast.sandbox.volume import Volume
 
 log = logging.getLogger("holdfast.sandbox")
 _WARM_SECONDS = 30.0
 _OFTEN = (["/usr/bin/python3", "-c", "pass"], ["bash", "-c", ":"])
-Fill = Callable[[Path], None]  # lays files out in an empty upper; blocking
 
 
 @dataclass(slots=True)
@@ -35,6 +34,10 @@ class Body:
     box: Box
     line: AgentLine
     engine: Engine
+
+    @property
+    def alive(self) -> bool:
+        return not self.line.gone.done()
 
     @property
     def exact(self) -> bool:
@@ -132,7 +135,8 @@ class Workshop:
         if spare is not None:
             await asyncio.to_thread(spare.clear)
 
-    async def _room(self, limits: Limits) -> Room:
+    async def room(self, limits: Limits) -> Room:
+        """An empty one. Raises HoldfastError."""
         if limits.disk_bytes == self._size and self._spare is not None:
             ready, self._spare = self._spare, None
             return ready
@@ -148,7 +152,7 @@ class Workshop:
         image: Path | None = None,
     ) -> Body:
         """A body whose agent is ready, or (with an image) waits to be resumed."""
-        room = await self._room(limits)
+        room = await self.room(limits)
         try:
             await asyncio.to_thread(room.furnish, fill)
         except BaseException:

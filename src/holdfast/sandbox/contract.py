@@ -29,15 +29,18 @@ class Capabilities:
     network: bool
     pty: bool
     boundary: bool  # whether it is meant to hold hostile code
+    prepared: bool  # a box can be made before it is known what is restored in it
 
     def need(self, name: str, engine: str) -> None:
         """Raises Unsupported, in words."""
         if not getattr(self, name):
-            what = name.replace("_", " ")
-            raise Unsupported(
-                f"the engine {engine} cannot do this: {what}",
-                hint="gvisor can; see holdfast doctor",
-            )
+            raise self.lack(name, engine)
+
+    def lack(self, name: str, engine: str) -> Unsupported:
+        what = name.replace("_", " ")
+        return Unsupported(
+            f"the engine {engine} cannot do this: {what}", hint="gvisor can; see holdfast doctor"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,24 @@ class Box(Protocol):
         ...
 
 
+class Waiting(Box, Protocol):
+    """A box that was made, with its root mounted, and in which nothing has begun."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it could still be used."""
+        ...
+
+    def limit(self, limits: Limits) -> None:
+        """Hold it to other limits than it was made with. Raises OSError."""
+        ...
+
+    async def restore(self, image: Path) -> None:
+        """Begin, as a box whose agent waits for `resume`; its files are in its root. Raises
+        HoldfastError or OSError; then it is of no use, but to be ended."""
+        ...
+
+
 class Engine(Protocol):
     """Makes boxes."""
 
@@ -129,4 +150,9 @@ class Engine(Protocol):
 
     async def restore(self, build: Build, image: Path) -> Box:
         """A box whose agent waits for `resume`. Raises HoldfastError and leaves nothing."""
+        ...
+
+    async def prepare(self, build: Build) -> Waiting:
+        """A box that waits for an image, and ends with this process whatever ends that. Raises
+        Unsupported where it cannot be had, or HoldfastError, and leaves nothing."""
         ...

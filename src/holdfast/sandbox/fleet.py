@@ -32,6 +32,7 @@ from holdfast.sandbox.leaving import Exits
 from holdfast.sandbox.live import Frozen, LiveSandbox
 from holdfast.sandbox.making import Maker
 from holdfast.sandbox.owning import Tell
+from holdfast.sandbox.prepared import Prepared
 from holdfast.sandbox.reviving import Reviver
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.templates import Templates
@@ -56,7 +57,7 @@ class Fleet:
         self._workshop = Workshop(engine, folder / "boxes", settings.limits.disk_bytes)
         self._catalogue = Catalogue(folder, settings.images)
         self._reviver = Reviver(
-            store, self._workshop, self._catalogue, settings.limits, folder, self._chores
+            store, self._workshop, self._catalogue, settings, folder, self._chores
         )
         self.templates = Templates(
             self.freezer, self._workshop, self._catalogue, settings, folder, self._chores
@@ -83,10 +84,16 @@ class Fleet:
         """Bodies that stand ready."""
         return len(self._maker.pool)
 
+    @property
+    def prepared(self) -> int:
+        """Boxes that wait for what is brought back."""
+        return len(self._reviver.pool)
+
     def begin(self) -> None:
         """Stand ready."""
         self._chores.begin(asyncio.to_thread(self._warm))
         self._maker.pool.fill()
+        self._reviver.pool.fill()
         self._chores.begin(self.templates.begin())
         watches = (
             watching.idle(self.live, lambda each: self._chores.begin(self.exits.idle(each))),
@@ -365,9 +372,10 @@ class Fleet:
         self._stopping = True
         for watch in self._watches:
             watch.cancel()
-        for body in await self._maker.pool.close():
-            await body.end()
-            self._chores.begin(body.clear())
+        left: list[Body | Prepared] = [*await self._maker.pool.close()]
+        for each in (*left, *await self._reviver.pool.close()):
+            await each.end()
+            self._chores.begin(each.clear())
         await self.templates.close()
         told = await asyncio.gather(*(self.exits.stop(each) for each in list(self.live.values())))
         await self._workshop.close()

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from holdfast.oci.memory import stored
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import upper
 from holdfast.sandbox.contract import Engine
+from holdfast.sandbox.upper import Fill, LayOut
 from holdfast.store import Store
 from holdfast.store.leases import Lease
 
@@ -77,6 +78,7 @@ class Kept:
     executions: Sequence[Mapping[str, Any]]
     environment: Mapping[str, Any]
     memory: tuple[str, ...]
+    layer: int  # bytes of its files as they are packed
     session: bool = False  # whether there is a session among its files
     running: Sequence[Running] = ()  # executions, and what belongs to none
 
@@ -233,6 +235,7 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
         raise Unsupported(
             f"the checkpoint has format {config.get('format')!r}; this version reads {FORMAT}"
         )
+    sizes = {part.name: part.size for part in store.show(checkpoint).parts}
     try:
         return Kept(
             checkpoint=checkpoint.id,
@@ -243,11 +246,8 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
             environment=environment,
             session=config.get("session") is True,
             running=[(str(identity), int(owed)) for identity, owed in config.get("running", ())],
-            memory=tuple(
-                part.name.removeprefix(MEMORY)
-                for part in store.show(checkpoint).parts
-                if part.name.startswith(MEMORY)
-            ),
+            memory=tuple(name.removeprefix(MEMORY) for name in sizes if name.startswith(MEMORY)),
+            layer=sizes[FILES],
         )
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Corrupt(f"a sandbox's config cannot be read: {error}") from None
@@ -259,15 +259,15 @@ def mark_killed(store: Store, identity: str) -> None:
         store.tag(head, KILLED)
 
 
-def filling(store: Store, kept: Kept) -> Callable[[Path], None]:
+def filling(store: Store, kept: Kept) -> Fill:
     """How to lay out the files of a checkpoint."""
-    return lambda upper: fetch_files(store, kept.checkpoint, upper)
+    return partial(fetch_files, store, kept.checkpoint)
 
 
-def fetch_files(store: Store, checkpoint: str, into: Path) -> None:
-    """Lay out the files of a checkpoint in an empty upper."""
+def fetch_files(store: Store, checkpoint: str, into: Path, lay_out: LayOut = upper.unpack) -> None:
+    """Lay out the files of a checkpoint, in an empty upper unless it is done otherwise."""
     with store.steady(), store.open(checkpoint, FILES) as stream:
-        upper.unpack(stream, into)
+        lay_out(stream, into)
 
 
 def copy_files(store: Store, checkpoint: str, into: Path) -> None:
@@ -276,10 +276,10 @@ def copy_files(store: Store, checkpoint: str, into: Path) -> None:
         shutil.copyfileobj(stream, file, 1 << 20)
 
 
-def unpack_files(files: Path, into: Path) -> None:
+def unpack_files(files: Path, into: Path, lay_out: LayOut = upper.unpack) -> None:
     """The same from a packed layer on this machine."""
     with open(files, "rb") as stream:
-        upper.unpack(stream, into)
+        lay_out(stream, into)
 
 
 def fetch_memory(store: Store, kept: Kept, image: Path) -> None:
@@ -303,12 +303,15 @@ def _fetch_images(store: Store, kept: Kept, image: Path) -> None:
             os.close(fd)
 
 
-def fetch(store: Store, kept: Kept, image: Path, upper: Path) -> None:
+def fetch(
+    store: Store, kept: Kept, image: Path, into: Path, lay_out: LayOut = upper.unpack
+) -> None:
     """Everything of a checkpoint, files and memory at the same time: the one is many small things
-    to be made, the other a few large ones to be copied."""
+    to be made, the other a few large ones to be copied. Anew where that was tried before."""
+    shutil.rmtree(image, ignore_errors=True)
     with ThreadPoolExecutor(1) as beside:
         memory = beside.submit(fetch_memory, store, kept, image) if kept.memory else None
-        fetch_files(store, kept.checkpoint, upper)
+        fetch_files(store, kept.checkpoint, into, lay_out)
         if memory is not None:
             memory.result()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,13 @@ class Pipes:
     @property
     def ours(self) -> tuple[int, int]:
         return self.read, self.write
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody has the ends of the sandbox."""
+        hears = select.poll()
+        hears.register(self.read, 0)  # that all have gone is always told
+        return not hears.poll(0)
 
     def close_inner(self) -> None:
         """After the launch: or the end of the sandbox would never be heard."""

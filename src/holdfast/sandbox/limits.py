@@ -123,6 +123,21 @@ def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> 
     return Groups(tuple(folders), tuple(missing))
 
 
+def change(groups: Groups, limits: Limits, *, processes: int) -> None:
+    """Other limits for groups that are there. Raises OSError."""
+    quota = str(int(limits.cpus * _PERIOD))
+    wanted = {
+        "memory.limit_in_bytes": str(limits.memory_bytes),
+        "memory.max": str(limits.memory_bytes),
+        "cpu.cfs_quota_us": quota,
+        "cpu.max": f"{quota} {_PERIOD}",
+        "pids.max": str(processes),
+    }
+    for folder in groups.folders:
+        there = {name: value for name, value in wanted.items() if (folder / name).exists()}
+        _write(folder, there)
+
+
 def left_by(name: str, mount: Path = _MOUNT) -> Groups:
     """The groups of that name that are there, whoever made them."""
     places = [mount / FAMILY / name, *mount.glob(f"*/{FAMILY}/{name}")]

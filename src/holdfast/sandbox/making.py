@@ -46,7 +46,7 @@ class Maker:
         self._catalogue = catalogue
         self._settings = settings
         self._templates = templates
-        self.pool = Pool(self._plain, settings.warm, chores.rest)
+        self.pool: Pool[Body] = Pool(self._plain, settings.warm, chores)
 
     def check(self, request: CreateRequest) -> None:
         """Everything that can be said without starting anything. Raises HoldfastError."""

@@ -40,7 +40,7 @@ class Stock:
         self.files = place / "files.tar"
         self.image = place / "image"
         self.place = place
-        self.pool: Pool
+        self.pool: Pool[Body]
         self.making = 0
 
 
@@ -188,7 +188,7 @@ class Templates:
 
     def _put(self, name: str, stock: Stock) -> Stock:
         make = partial(self._make, stock, self._settings.limits)
-        stock.pool = Pool(make, self._settings.warm, self._chores.rest)
+        stock.pool = Pool(make, self._settings.warm, self._chores)
         old = self._stocks.pop(name, None)
         self._stocks[name] = stock
         gone = [old] if old is not None else []

@@ -9,16 +9,23 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from holdfast.model.errors import BadInput, Corrupt, from_os_error
 
-_XATTR = "SCHILY.xattr."
+XATTR = "SCHILY.xattr."
 # What says that a folder hides the one below; the overlay's other notes are about this machine.
-_KEPT = ("trusted.overlay.opaque", "security.capability")
+OPAQUE = "trusted.overlay.opaque"
+_KEPT = (OPAQUE, "security.capability")
 _BLOCK = 1 << 20
+# Sees to it that an entry can be made at a place; False where nothing is to be made then.
+MakeRoom = Callable[[tarfile.TarInfo, Path], bool]
+
+
+def _there_is(info: tarfile.TarInfo, path: Path) -> bool:
+    return True
 
 
 def pack(upper: Path) -> Iterator[bytes]:
@@ -67,7 +74,7 @@ def _header(
     for key in os.listxattr(path, follow_symlinks=False):
         if key in _KEPT or key.startswith("user."):
             value = os.getxattr(path, key, follow_symlinks=False)
-            info.pax_headers[_XATTR + key] = value.decode("utf-8", "surrogateescape")
+            info.pax_headers[XATTR + key] = value.decode("utf-8", "surrogateescape")
     mode = status.st_mode
     identity = (status.st_dev, status.st_ino)
     if stat.S_ISDIR(mode):
@@ -105,13 +112,16 @@ def _content(path: str, size: int) -> Iterator[bytes]:
         yield bytes(tarfile.BLOCKSIZE - size % tarfile.BLOCKSIZE)
 
 
-def unpack(source: BinaryIO, upper: Path) -> None:
-    """Lay a packed layer out in an empty folder. Raises Corrupt for names that lead outside."""
+def unpack(source: BinaryIO, upper: Path, make_room: MakeRoom = _there_is) -> None:
+    """Lay a packed layer out in a folder, an empty one unless room is made for each entry. Raises
+    Corrupt for names that lead outside."""
     folders: list[tuple[Path, int]] = []
     try:
         with tarfile.open(fileobj=source, mode="r|", errors="surrogateescape") as archive:
             for info in archive:
                 path = _inside(upper, info.name)
+                if not make_room(info, path):
+                    continue
                 _make(archive, info, path, upper)
                 time = _nanoseconds(info)
                 if info.isdir():
@@ -124,6 +134,15 @@ def unpack(source: BinaryIO, upper: Path) -> None:
         raise from_os_error(error, "laying out a sandbox's files") from error
     for path, time in reversed(folders):  # filling a folder changed its time
         os.utime(path, ns=(time, time))
+
+
+LayOut = Callable[[BinaryIO, Path], None]  # a packed layer, in a folder
+
+
+class Fill(Protocol):
+    """Lays files out in a folder. Blocking; may be called again, with another folder."""
+
+    def __call__(self, into: Path, lay_out: LayOut = unpack) -> None: ...
 
 
 def _make(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path, upper: Path) -> None:
@@ -152,9 +171,9 @@ def _make(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path, upper: Pa
     if not info.issym():
         os.chmod(path, info.mode)
     for key, value in info.pax_headers.items():
-        if key.startswith(_XATTR):
+        if key.startswith(XATTR):
             data = value.encode("utf-8", "surrogateescape")
-            os.setxattr(path, key.removeprefix(_XATTR), data, follow_symlinks=False)
+            os.setxattr(path, key.removeprefix(XATTR), data, follow_symlinks=False)
 
 
 def _inside(upper: Path, name: str) -> Path:

@@ -137,14 +137,18 @@ class FreezingSuite:
     def root(self, tmp_path: Path) -> Root:
         return roots.default(tmp_path / "root")
 
+    @pytest.fixture
+    def workshop(self, engine: Engine, tmp_path: Path) -> Workshop:
+        return Workshop(engine, tmp_path / "boxes")
+
     @pytest_asyncio.fixture
-    async def make(self, engine: Engine, root: Root, tmp_path: Path) -> AsyncIterator[Make]:
+    async def make(self, workshop: Workshop, root: Root, tmp_path: Path) -> AsyncIterator[Make]:
         """Makes bodies; afterwards nothing of them is left."""
         made: list[Body] = []
 
         async def maker(**options: object) -> Body:
             settings: dict[str, object] = {"root": root, "limits": SMALL, **options}
-            body = await Workshop(engine, tmp_path / "boxes").make(**settings)  # type: ignore[arg-type]
+            body = await workshop.make(**settings)  # type: ignore[arg-type]
             made.append(body)
             return body
 

@@ -12,7 +12,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.agent import OWN_PROCESSES
-from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.contract import Build, Capabilities, Waiting
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.limits import Groups
 from holdfast.sandbox.spawning import Spawn, as_usual
@@ -78,7 +78,7 @@ class ContainerBox:
     async def begin(self, verb: str, *options: str) -> None:
         """Raises HoldfastError and leaves nothing."""
         try:
-            words = [verb, "--detach", *options, "--bundle", str(self.folder), self._build.name]
+            words = [verb, *options, "--bundle", str(self.folder), self._build.name]
             try:
                 await asyncio.to_thread(self._lay_out)
                 argv, log = self.launching([*self._command, *words])
@@ -145,6 +145,9 @@ class ContainerEngine(Generic[BoxType]):
 
     def box(self, build: Build, groups: Groups) -> BoxType:
         raise NotImplementedError  # each runtime has its own
+
+    async def prepare(self, build: Build) -> Waiting:
+        raise self.capabilities.lack("prepared", self.name)
 
     async def begin(self, build: Build, verb: str, *options: str) -> BoxType:
         if build.network:

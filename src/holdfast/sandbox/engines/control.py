@@ -19,7 +19,37 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.tracing import span
 
 KNOWN = ("20240729.0",)  # as `runsc --version` ends, whoever built it
+IMAGE = ("checkpoint.img", "pages_meta.img", "pages.img")  # its files, in the order of messages
 _ANSWER = 1 << 16
+_NOWHERE = {"Route": {"Destination": {"IP": "", "Mask": None}, "Gateway": ""}, "Name": ""}
+# As `runsc` has it for `--network=none`: addresses, and masks as base64 of their bytes.
+_LOOPBACK = {
+    "LoopbackLinks": [
+        {
+            "Name": "lo",
+            "Addresses": [
+                {"Address": "127.0.0.1", "PrefixLen": 8},
+                {"Address": "::1", "PrefixLen": 128},
+            ],
+            "Routes": [
+                {"Destination": {"IP": "127.0.0.0", "Mask": "/wAAAA=="}, "Gateway": ""},
+                {
+                    "Destination": {"IP": "::1", "Mask": "/////////////////////w=="},
+                    "Gateway": "",
+                },
+            ],
+            "GVisorGRO": False,
+        }
+    ],
+    "FDBasedLinks": None,
+    "XDPLinks": None,
+    "Defaultv4Gateway": _NOWHERE,
+    "Defaultv6Gateway": _NOWHERE,
+    "PCAP": False,
+    "LogPackets": False,
+    "NATBlob": False,
+    "DisconnectOk": False,
+}
 steps = logging.getLogger("holdfast.engine")
 
 
@@ -48,7 +78,7 @@ def checkpoint(place: Path, image: Path, seconds: float) -> None:
     image.mkdir(mode=0o700)
     files: list[int] = []
     try:
-        for name in ("checkpoint.img", "pages_meta.img", "pages.img"):
+        for name in IMAGE:
             files += [os.open(image / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)]
         _ask(place, "Checkpoint", options, seconds, files)
     finally:
@@ -56,10 +86,34 @@ def checkpoint(place: Path, image: Path, seconds: float) -> None:
             os.close(fd)
 
 
+def connect_loopback(place: Path, seconds: float) -> None:
+    """Give a sandbox that was created the only network device it ever has."""
+    _ask(place, "CreateLinksAndRoutes", _LOOPBACK, seconds, of="Network")
+
+
+def restore(place: Path, image: Path, seconds: float) -> None:
+    """Let a sandbox that was created go on from an image. Raises HoldfastError, or OSError for an
+    image that cannot be read."""
+    files: list[int] = []
+    try:
+        for name in IMAGE:
+            files += [os.open(image / name, os.O_RDONLY | os.O_CLOEXEC)]
+        options = {"HavePagesFile": True, "HaveDeviceFile": False}
+        _ask(place, "Restore", options, seconds, files)
+    finally:
+        for fd in files:
+            os.close(fd)
+
+
 def _ask(
-    place: Path, method: str, argument: object, seconds: float, files: Sequence[int] = ()
+    place: Path,
+    method: str,
+    argument: object,
+    seconds: float,
+    files: Sequence[int] = (),
+    of: str = "containerManager",
 ) -> None:
-    message = json.dumps({"method": f"containerManager.{method}", "arg": argument}).encode()
+    message = json.dumps({"method": f"{of}.{method}", "arg": argument}).encode()
     began = time.perf_counter()
     try:
         with span("engine.command", command=method), socket.socket(socket.AF_UNIX) as link:

@@ -15,14 +15,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported
+from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported, from_os_error
 from holdfast.runtime import engines as found
 from holdfast.runtime.command import run
-from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.contract import Build, Capabilities, Limits
 from holdfast.sandbox.engines import barrier, bundle, control
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
-from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.engines.lifeline import Lifeline
+from holdfast.sandbox.engines.still import Still
+from holdfast.sandbox.limits import Groups, change
 from holdfast.sandbox.spawning import Spawner
 
 PLATFORM = "systrap"
@@ -45,6 +47,7 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
         network=False,
         pty=True,
         boundary=True,
+        prepared=True,
     )
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -88,10 +91,24 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
         return GvisorBox(self, build, groups)
 
     async def create(self, build: Build) -> GvisorBox:
-        return await self.begin(build, "run")
+        return await self.begin(build, "run", "--detach")
 
     async def restore(self, build: Build, image: Path) -> GvisorBox:
-        return await self.begin(build, "restore", f"-image-path={image}")
+        return await self.begin(build, "restore", "--detach", f"-image-path={image}")
+
+    async def prepare(self, build: Build) -> GvisorBox:
+        number = build.folder / "kernel.pid"
+        box = await self.begin(build, "create", f"--pid-file={number}")
+        try:
+            await box.wait_for_image(number)
+        except BaseException as error:
+            box.launched.close()
+            await box.end()
+            await box.clear()
+            if isinstance(error, OSError):
+                raise from_os_error(error, "preparing a sandbox") from error
+            raise
+        return box
 
 
 class GvisorBox(ContainerBox):
@@ -109,6 +126,8 @@ class GvisorBox(ContainerBox):
     def __init__(self, engine: GvisorEngine, build: Build, groups: Groups) -> None:
         super().__init__(engine.program, engine.environ, build, groups, engine.spawn)
         self._engine = engine
+        self._lifeline: Lifeline | None = None
+        self._still: Still | None = None
 
     def config(self) -> Config:
         run: Config = {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}
@@ -117,6 +136,34 @@ class GvisorBox(ContainerBox):
 
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log
+
+    async def wait_for_image(self, number: Path) -> None:
+        """Make ready what was created, as far as that can be done ahead, and let its kernel stand
+        still. Raises HoldfastError or OSError."""
+        if not self._groups.folders:
+            raise Unsupported("without control groups, what waits would outlive a killed server")
+        self._lifeline = await Lifeline.tie(self._groups, self.log, self._environ, self._spawn)
+        if self._direct is not None:
+            await asyncio.to_thread(control.connect_loopback, self._direct, STEP_SECONDS)
+        self._still = Still(int(number.read_text()))
+
+    @property
+    def alive(self) -> bool:
+        return self.launched.held
+
+    def limit(self, limits: Limits) -> None:
+        change(self._groups, limits, processes=HOST_PROCESSES)
+
+    async def restore(self, image: Path) -> None:
+        if self._still is not None:
+            self._still.go()
+        if self._direct is not None:
+            await asyncio.to_thread(control.restore, self._direct, image, STEP_SECONDS)
+        else:
+            options = ("--detach", f"-image-path={image}", "--bundle", str(self.folder))
+            await self.command("restore", *options, self._build.name)
+        if self._lifeline is not None:
+            self._lifeline.untie()  # the agent hears from now on when we are gone
 
     async def freeze(self, image: Path) -> None:
         name = self._build.name
@@ -157,6 +204,10 @@ class GvisorBox(ContainerBox):
         if self._ended:
             return
         self._ended = True
+        if self._lifeline is not None:
+            self._lifeline.cut()
+        if self._still is not None:
+            self._still.forget()
         if self._groups.folders:
             self._groups.kill()
         else:

@@ -18,7 +18,7 @@ from holdfast.runtime import engines as found
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import launch, limits, volume
 from holdfast.sandbox.agent import USER
-from holdfast.sandbox.contract import Build, Capabilities
+from holdfast.sandbox.contract import Build, Capabilities, Waiting
 from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.engines.plain import Plain, tasks_of
 from holdfast.sandbox.limits import Groups
@@ -71,6 +71,7 @@ class ProcessEngine:
         network=True,
         pty=True,
         boundary=False,
+        prepared=False,
     )
 
     def __init__(
@@ -102,6 +103,9 @@ class ProcessEngine:
 
     async def restore(self, build: Build, image: Path) -> ProcessBox:
         return await self.create(build)
+
+    async def prepare(self, build: Build) -> Waiting:
+        raise self.capabilities.lack("prepared", self.name)
 
 
 class ProcessBox:

@@ -49,6 +49,7 @@ class RuncEngine(ContainerEngine["RuncBox"]):
         network=False,
         pty=True,
         boundary=False,
+        prepared=False,
     )
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -86,12 +87,12 @@ class RuncEngine(ContainerEngine["RuncBox"]):
         return RuncBox(self.program, self.environ, build, groups)
 
     async def create(self, build: Build) -> RuncBox:
-        return await self.begin(build, "run")
+        return await self.begin(build, "run", "--detach")
 
     async def restore(self, build: Build, image: Path) -> RuncBox:
         work = build.folder / "work"
         places = (f"--image-path={image}", f"--work-path={work}")
-        box = await self.begin(build, "restore", *places)
+        box = await self.begin(build, "restore", "--detach", *places)
         try:
             await asyncio.to_thread(box.bring_loopback_up)
         except (OSError, ValueError, KeyError) as error:
