@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -55,7 +56,7 @@ def test_it_is_the_program(beginner: Beginner) -> None:
 
 def test_it_leads_a_session_with_nothing_of_ours(beginner: Beginner) -> None:
     program = "import os; print(os.getpid(), os.getsid(0)); print(*os.listdir('/proc/self/fd'))"
-    ours = os.open("/dev/null", os.O_RDONLY)
+    ours = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 500)
     try:
         text, _ = run(beginner, sys.executable, "-S", "-c", program)
     finally:
