@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -29,16 +30,22 @@ SAVING = {"gvisor": ("-compression=none",), "runc": ("--file-locks",)}
 HOLD = "import os, time\nx = os.urandom({size} << 20)\nprint('up', flush=True)\n"
 STAY = "while True: time.sleep(1)"
 BEAT = "while True: open('/beat', 'w').close(); time.sleep(0.01)"  # seen from outside
-# Says a word, then how long programs take that a process inside starts and waits for, in ms: no way
-# in from outside is shorter.
+IDLE_SECONDS = 2.0  # a container's own program begins, and would take the processors
+TURNS = 10  # of each program in a round
+REST_SECONDS = 0.05  # between two, so that nothing of the one is left when the next begins
+# Says a word, then how long programs take that a process inside starts with what its library has
+# for that and waits for, in ms; each once more than is told, as elsewhere.
 INSIDE = """
 import os, time
 print(1, flush=True)
 for argv in {programs}:
-    began = time.perf_counter()
-    pid = os.posix_spawn(argv[0], argv, {{}}, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-    os.waitpid(pid, 0)
-    print((time.perf_counter() - began) * 1000, flush=True)
+    for turn in range(1 + {turns}):
+        time.sleep({rest})
+        began = time.perf_counter()
+        pid = os.posix_spawn(argv[0], argv, {{}}, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+        os.waitpid(pid, 0)
+        if turn:
+            print((time.perf_counter() - began) * 1000, flush=True)
 time.sleep(99)
 """
 # What the engine alone takes at the least for what a row means, and where that was measured; for
@@ -112,7 +119,8 @@ class Raw:
     def speak(self, number: int) -> IO[str]:
         """Run a container until its program has said something; it has more to say."""
         name = f"word-{number}-{os.getpid()}"
-        program = INSIDE.format(programs=[*execs(self.interpreter()).values()])
+        programs = [*execs(self.interpreter()).values()]
+        program = INSIDE.format(programs=programs, turns=TURNS, rest=REST_SECONDS)
         argv = [self.interpreter(), "-I", "-S", "-c", program]
         run = ("run", "-detach", "-bundle", str(self.bundle(name, argv)), name)
         hear, say = os.pipe()
@@ -144,7 +152,8 @@ class Raw:
     def round(self, number: int, size: int, times: Times) -> None:
         with times.run("first word, cold", lambda: self.speak(number)) as told:
             for name in execs(""):
-                times.setdefault(LIMITS[name], []).append(float(told.readline()))
+                for _ in range(TURNS):
+                    times.setdefault(LIMITS[name], []).append(float(told.readline()))
         self.do("delete", "-force", f"word-{number}-{os.getpid()}")
         for kind, megabytes, then in (("empty", 0, STAY), ("full", size, BEAT)):
             name = f"{kind}-{number}-{os.getpid()}"
@@ -154,9 +163,7 @@ class Raw:
             if kind == "empty":
                 times.run("create", lambda run=run: self.do(*run))
                 times["create, cold"] = times["create, template"] = times["create"]
-                time.sleep(2)  # its own program begins, and would take the processors
-                for row, argv in execs(self.interpreter()).items():
-                    times.run(row, lambda argv=argv, name=name: self.do("exec", name, *argv))
+                time.sleep(IDLE_SECONDS)
             else:
                 self.do(*run)
                 _await(place / "rootfs" / "beat")  # its memory is full
@@ -189,6 +196,19 @@ class Raw:
             self.do("kill", name, "KILL")
             times.run("kill", lambda name=name: self.do("delete", "-force", name))
             shutil.rmtree(image)
+
+    @contextmanager
+    def idle(self, number: int) -> Iterator[str]:
+        """The name of a container that has nothing to do."""
+        name = f"idle-{number}-{os.getpid()}"
+        argv = [self.interpreter(), "-c", HOLD.format(size=0) + STAY]
+        self.do("run", "-detach", "-bundle", str(self.bundle(name, argv)), name)
+        try:
+            time.sleep(IDLE_SECONDS)
+            yield name
+        finally:
+            self.do("kill", name, "KILL")
+            self.do("delete", "-force", name)
 
     def restore_prepared(self, name: str, place: Path, image: Path, row: str, times: Times) -> None:
         """Restore into a container that stood ready, as one does who knows what comes."""

@@ -3,8 +3,9 @@ checkpoint, attach, kill, and handing over to a second server, on a directory an
 
     python benchmarks/sandbox.py [--rounds 5] [--size 500] [--engine gvisor]... [--out DIR]
 
-Every round does each step once on both sides, so that a noisy moment hits them alike; the table
-shows medians in milliseconds and their ratio beside the goal.
+Every round does each step once on both sides, and begins programs several times in turns, so that
+a noisy moment hits them alike; the table shows medians in milliseconds and their ratio beside the
+goal.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from benchmarks.engine_alone import (
     HOLD,
     LIMITS,
     PROGRAMS,
+    REST_SECONDS,
     STAY,
+    TURNS,
     VERSIONS,
     Raw,
     Times,
@@ -70,14 +73,18 @@ TIMES = 4  # handovers of one sandbox in a round, to and fro
 INTRODUCTION = """# Sandboxes beside their engines alone
 
 `make bench` does each step once on both sides in every round, so that a noisy moment hits them
-alike; programs are begun in what has nothing else to do. A checkpoint of the engine alone counts
+alike. The programs of `exec` are begun in turns, {turns} times on each side in every round, in a
+container and in a sandbox that have nothing else to do, and that have run each of them once before;
+`exec` is until all is known of it: of the engine alone until its command returns, of Holdfast's
+until the client has the output and the exit code. A checkpoint of the engine alone counts
 with one fsync of its bytes; Holdfast's is durable in the store. `create` is from the pool, also
 where there is a template, which has numpy imported; its first cell uses it, and one in a session
 without a template imports it before. `create, cold` of the engine alone is until its command
 returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
 inside has spoken, on both sides. `exec python` is the system's interpreter, `ours` the one that
 Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
-what comes out of the pool has run both once, and the engine's container has not.
+`from inside`, in the second table, is what a process inside takes that begins the same program by
+`posix_spawn` and waits for it, as often.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
 store` is on another, which reads and verifies every byte. `restore, empty` is into a container that
 was created before, on both sides, where the engine can, which is `runsc`; `cold` is into nothing,
@@ -153,13 +160,6 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     await new.kill()
     await asyncio.sleep(2.0)  # the pool fills
     sandbox = await times.take("create", Sandbox.create(url, token=token, enable_checkpoint=True))
-
-    async def run(*argv: str) -> None:
-        process = await sandbox.exec(argv=list(argv))
-        await process.wait()
-
-    for row, argv in execs("python3").items():
-        await times.take(row, run(*argv))
     await times.take("checkpoint, empty", sandbox.checkpoint())
     back = await times.take("restore, empty", Sandbox.attach(url, sandbox.sandbox_id, token=token))
     await back.checkpoint()
@@ -177,6 +177,28 @@ async def ours(first: Server, second: Server, size: int, times: Times) -> None:
     elsewhere = Sandbox.attach(second.url, sandbox.sandbox_id, token=second.token)
     there = await times.take("restore, full, from the store", elsewhere)
     await times.take("kill", there.kill())
+
+
+async def programs(alone: Raw, server: Server, number: int, raw: Times, holdfast: Times) -> None:
+    """The same programs, in turns, in a container of the engine alone and in a sandbox of ours."""
+    sandbox = await Sandbox.create(server.url, token=server.token)
+
+    async def run(argv: Sequence[str]) -> None:
+        process = await sandbox.exec(argv=list(argv))
+        assert (await process.wait()).code == 0
+        assert await process.stdout.read_all()
+
+    with alone.idle(number) as name:
+        for row, argv in execs(alone.interpreter()).items():
+            for turn in range(1 + TURNS):
+                counts = (raw, holdfast) if turn else (Times(), Times())  # not the first
+                for side in (0, 1) if turn % 2 else (1, 0):
+                    await asyncio.sleep(REST_SECONDS)
+                    if side:
+                        await counts[1].take(row, run(argv))
+                    else:
+                        counts[0].run(row, lambda argv=argv: alone.do("exec", name, *argv))
+    await sandbox.kill()
 
 
 async def handed_over(name: str, servers: Sequence[Server], times: Times) -> None:
@@ -213,7 +235,9 @@ async def templates(server: Server, times: Times) -> None:
 def introduction(tried: Iterable[str], rounds: int, size: int) -> str:
     machine = measure.machine(*(name for engine in tried for name in VERSIONS[engine]))
     load = os.getloadavg()[0]
-    return INTRODUCTION.format(rounds=rounds, size=size, machine=machine, load=load, times=TIMES)
+    return INTRODUCTION.format(
+        rounds=rounds, size=size, machine=machine, load=load, times=TIMES, turns=TURNS
+    )
 
 
 def table(engine: str, raw: Times, holdfast: Times) -> list[str]:
@@ -328,6 +352,7 @@ def measured(engine: str, rounds: int, size: int) -> tuple[Times, Times]:
         for number in range(rounds):
             alone.round(number, size, raw)
             asyncio.run(least(near[0], folder / "scratch", raw))
+            asyncio.run(programs(alone, near[0], number, raw, holdfast))
             asyncio.run(ours(*near, size, holdfast))
             asyncio.run(templates(near[0], holdfast))
             asyncio.run(handed_over("handover", near, holdfast))

@@ -129,6 +129,12 @@ class EngineSuite(FreezingSuite):
         started = [await begin(body, "bash", "-c", f"sleep 0.1; echo {n}") for n in range(5)]
         assert [(await result(each)).stdout for each in started] == [f"{n}\n" for n in range(5)]
 
+    async def test_ends_are_heard_while_others_begin(self, make: Make) -> None:
+        body = await make()
+        begun = [await begin(body, "true") for _ in range(60)]
+        for each in begun:
+            assert await asyncio.wait_for(each.wait(), 30) == Exit(code=0)
+
     async def test_killing_takes_the_whole_group(self, make: Make) -> None:
         body = await make()
         process = await begin(body, "bash", "-c", "sleep 1000 & echo $!; wait")

@@ -13,12 +13,14 @@ from holdfast.sandbox.agent import USER
 from holdfast.sandbox.agent.files import file_verb
 from holdfast.sandbox.agent.small import (
     SIG_DFL,
+    SIG_SETMASK,
     SIGCHLD,
     SIGKILL,
     SIGPIPE,
     SIGXFSZ,
     TYPE_CHECKING,
     decode,
+    pthread_sigmask,
     set_wakeup_fd,
     signal,
 )
@@ -52,14 +54,15 @@ class Process:
 
     @classmethod
     def on_pipes(cls, order: Order, pid: int, pipes: list[int]) -> Process:
-        """With our ends of the pipes that are its standard streams."""
+        """With our ends of the pipes that are its standard streams, perhaps without the first."""
         process = cls(order["id"], pid, order["window"])
-        given, output, errors = pipes
+        *given, output, errors = pipes
         process.outputs = {output: "stdout", errors: "stderr"}
-        if order.get("stdin", True):
-            process.input = given
-        else:
-            os.close(given)
+        for fd in given:
+            if order.get("stdin", True):
+                process.input = fd
+            else:
+                os.close(fd)
         return process
 
 
@@ -129,6 +132,7 @@ def wait_for_order(theirs: list[int]) -> NoReturn:
         # Python ignores these two, and ignoring is inherited.
         signal(SIGPIPE, SIG_DFL)
         signal(SIGXFSZ, SIG_DFL)
+        pthread_sigmask(SIG_SETMASK, ())
         for target, fd in enumerate(theirs[1:4]):
             os.dup2(fd, target)
         line = fcntl.fcntl(theirs[0], fcntl.F_DUPFD_CLOEXEC, BEYOND)

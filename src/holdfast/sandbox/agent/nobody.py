@@ -1,10 +1,9 @@
-"""Programs that are begun by somebody who is nobody then: nothing of the agent is copied for them.
+"""Programs that are begun without a copy of the agent, and are nobody before they begin.
 
 A forked child of ours is the copy of an interpreter, and in gVisor it takes longer to become a
-program, even one that waited for that, than most small programs run. `posix_spawn` copies nothing,
-but its child does nothing on the way either: what the program is to be, whoever begins it must be.
-The kernel keeps users by thread. So our thread becomes the program's user, begins it, and is root
-again. It is not our first one, by whose user the kernel judges who may end us: that steps aside.
+program, even one that waited for that, than most small programs run. So a child takes its few steps
+in our memory. The kernel judges by the user of our first thread who may end us, and wakes it up for
+signals: it steps aside, and one that has nothing but a child's end to hear of does the work.
 """
 
 from __future__ import annotations
@@ -13,12 +12,23 @@ import errno
 import os
 import resource
 import sys
-from _signal import SIG_BLOCK, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import allocate_lock, start_new_thread
 
 from holdfast.sandbox.agent import USER
-from holdfast.sandbox.agent.children import Process, bar_power, lay_pipes, libc
-from holdfast.sandbox.agent.small import SIGCHLD, SIGPIPE, SIGXFSZ, TYPE_CHECKING
+from holdfast.sandbox.agent.children import Process, bar_power, lay_pipes
+from holdfast.sandbox.agent.small import (
+    SIG_BLOCK,
+    SIG_DFL,
+    SIG_UNBLOCK,
+    SIGCHLD,
+    SIGPIPE,
+    SIGXFSZ,
+    TYPE_CHECKING,
+    pthread_sigmask,
+    signal,
+    valid_signals,
+)
+from holdfast.sandbox.agent.steps import Beginner, Steps, known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,20 +38,22 @@ if TYPE_CHECKING:
 
     Streams = list[int]
 
-# Of one thread; the library's own functions change all of them.
-SETRESUID, SETRESGID = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine, (0, 0))
-
 
 def wanted() -> bool:
-    """Whether the engine says that forks are dear, and users can be changed here."""
-    return os.environ.get("FORKS") == "dear" and SETRESUID != 0
+    """Whether the engine says that forks are dear, and they can be done without here."""
+    return os.environ.get("FORKS") == "dear" and known()
 
 
 def step_aside(go_on: Callable[[], NoReturn]) -> NoReturn:
     """Let another thread do all that is to be done from here on."""
+    pthread_sigmask(SIG_BLOCK, valid_signals())
+    # Ignoring would be inherited. Blocked they do not come, and calls fail as if ignored.
+    for number in (SIGPIPE, SIGXFSZ):
+        signal(number, SIG_DFL)
 
     def run() -> None:
         try:
+            pthread_sigmask(SIG_UNBLOCK, {SIGCHLD})
             go_on()
         except BaseException:  # noqa: BLE001  nobody else would end the agent
             sys.excepthook(*sys.exc_info())
@@ -49,7 +61,6 @@ def step_aside(go_on: Callable[[], NoReturn]) -> NoReturn:
             os._exit(70)
 
     start_new_thread(run, ())
-    pthread_sigmask(SIG_BLOCK, {SIGCHLD})  # or it would be woken up for each
     for_good = allocate_lock()
     for_good.acquire()
     while True:
@@ -67,6 +78,7 @@ class Nobody:
     def __init__(self) -> None:
         bar_power()
         os.umask(0o022)
+        self._beginner = Beginner()
         self._limits: dict[str, int] = {}
 
     def begin(self, order: Order) -> Process:
@@ -74,7 +86,11 @@ class Nobody:
         ours: Streams = []
         theirs: Streams = []
         try:
-            lay_pipes(ours, theirs, False, True, True)
+            if order.get("stdin", True):
+                lay_pipes(ours, theirs, False)
+            else:
+                theirs.append(os.open("/dev/null", os.O_RDONLY))
+            lay_pipes(ours, theirs, True, True)
             for fd in ours:
                 os.set_blocking(fd, False)
             pid = self._begin(order, theirs)
@@ -90,16 +106,29 @@ class Nobody:
     def _begin(self, order: Order, streams: Streams) -> int:
         try:
             self._limit(order.get("limits", {}))
-            be(USER)
-            os.chdir(order.get("cwd") or "/")
-            return spawned(order, streams)
+            return self._first_that_runs(order, streams)
         except OSError:
             raise
         except Exception as error:  # one program cannot be begun; others run
             raise OSError(errno.EINVAL, type(error).__name__) from error
-        finally:
-            be(0)
-            os.chdir("/")
+
+    def _first_that_runs(self, order: Order, streams: Streams) -> int:
+        argv, environ, folder = order["argv"], order["env"], order.get("cwd") or "/"
+        missing = failed = None
+        for path in candidates(argv[0], environ, folder):
+            steps = Steps()
+            steps.streams(*streams)
+            steps.lead()
+            steps.be(USER)
+            steps.go_to(folder)
+            steps.execute(path, argv, environ)
+            try:
+                return self._beginner.begin(steps)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                missing = error
+            except OSError as error:
+                failed = failed or error
+        raise failed or missing or OSError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
 
     def _limit(self, limits: dict[str, int]) -> None:
         """They are ours, too; we need less, and may raise them again."""
@@ -109,46 +138,12 @@ class Nobody:
             self._limits = limits
 
 
-def be(user: int) -> None:
-    """This thread only. Root can be had back, by us: a program has nothing left of that."""
-    for call in (SETRESUID, SETRESGID) if user == 0 else (SETRESGID, SETRESUID):
-        if libc.syscall(call, user, user, 0):
-            raise OSError(errno.EPERM, "the agent cannot change users")
-
-
-def spawned(order: Order, streams: Streams) -> int:
-    argv, environ = order["argv"], order["env"]
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(streams)
-    ]
-    if not order.get("stdin", True):
-        actions[0] = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
-    missing = failed = None
-    for path in candidates(argv[0], environ):
-        try:
-            return os.posix_spawn(
-                path,
-                argv,
-                environ,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(SIGPIPE, SIGXFSZ),  # Python ignores these two, and that is inherited
-            )
-        except (FileNotFoundError, NotADirectoryError) as error:
-            missing = error
-        except OSError as error:
-            failed = failed or error
-    number = (failed or missing or OSError(errno.ENOENT, "")).errno
-    raise OSError(number, os.strerror(number or 0), argv[0])
-
-
-def candidates(name: str, environ: dict[str, str]) -> Iterator[str]:
-    """Where a program may be, as `execvpe` looks for it."""
+def candidates(name: str, environ: dict[str, str], folder: str) -> Iterator[str]:
+    """Where a program may be, as `execvpe` looks for it in a folder."""
     if "/" in name:
         yield name
         return
-    for folder in os.get_exec_path(environ):
-        path = f"{folder}/{name}"
+    for each in os.get_exec_path(environ):
+        path = os.path.join(folder, each, name)
         if os.path.lexists(path):  # it takes a hundredth of what trying would
             yield path

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from _json import encode_basestring_ascii, make_scanner
 from _signal import (  # type: ignore[import-not-found]
+    SIG_BLOCK,
     SIG_DFL,
+    SIG_SETMASK,
+    SIG_UNBLOCK,
     SIGCHLD,
     SIGKILL,
     SIGPIPE,
     SIGXFSZ,
+    pthread_sigmask,
     set_wakeup_fd,
     signal,
+    valid_signals,
 )
 
 TYPE_CHECKING = False
@@ -29,11 +34,16 @@ __all__ = [
     "SIGKILL",
     "SIGPIPE",
     "SIGXFSZ",
+    "SIG_BLOCK",
     "SIG_DFL",
+    "SIG_SETMASK",
+    "SIG_UNBLOCK",
     "decode",
     "encode",
+    "pthread_sigmask",
     "set_wakeup_fd",
     "signal",
+    "valid_signals",
 ]
 
 
