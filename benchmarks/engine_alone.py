@@ -31,16 +31,17 @@ HOLD = "import os, time\nx = os.urandom({size} << 20)\nprint('up', flush=True)\n
 STAY = "while True: time.sleep(1)"
 BEAT = "while True: open('/beat', 'w').close(); time.sleep(0.01)"  # seen from outside
 IDLE_SECONDS = 2.0  # a container's own program begins, and would take the processors
-TURNS = 10  # of each program in a round
-REST_SECONDS = 0.05  # between two, so that nothing of the one is left when the next begins
+TURNS = 10  # of each program in a round, one behind the other
+RESTED = 5  # and so many with a rest before each
+REST_SECONDS = 0.05  # so that nothing of the one is left when the next begins
 # Says a word, then how long programs take that a process inside starts with what its library has
 # for that and waits for, in ms; each once more than is told, as elsewhere.
 INSIDE = """
 import os, time
 print(1, flush=True)
 for argv in {programs}:
+    time.sleep({rest})
     for turn in range(1 + {turns}):
-        time.sleep({rest})
         began = time.perf_counter()
         pid = os.posix_spawn(argv[0], argv, {{}}, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
         os.waitpid(pid, 0)
