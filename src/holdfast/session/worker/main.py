@@ -120,8 +120,9 @@ class Worker:
                 from holdfast.session.worker.freezer import Freezer
 
                 self._freezer = Freezer(
-                    self._workspace, self._labels, self._tracker, self._interrupts
-                )
+                    self._workspace, self._labels, self._tracker, self._interrupts,
+                    self._channel.send,
+                )  # fmt: skip
             answers = self._freezer.freeze(message)
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
