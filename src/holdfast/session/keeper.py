@@ -29,6 +29,7 @@ from holdfast.session.work import WORK_TIMEOUT
 from holdfast.store import Store
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
+_LATER = 0.05  # seconds until mapped memory is looked at, unless somebody waits for that
 
 
 class Keeper:
@@ -385,5 +386,9 @@ class Keeper:
             if isinstance(error, HoldfastError) and not loop.is_closed():
                 loop.call_soon_threadsafe(note, error)
 
-        for future in stored.memory.verify():
-            future.add_done_callback(tell)
+        def begin() -> None:
+            for future in stored.memory.verify():
+                future.add_done_callback(tell)
+
+        # Not while the first cells are waited for: it takes all processors that there are.
+        loop.call_later(_LATER, begin)

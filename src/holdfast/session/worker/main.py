@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import gc
 import importlib
 import os
 import platform
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ _PR_SET_PDEATHSIG = 1
 class Worker:
     """A workspace and what serves it."""
 
-    def __init__(self, workspace: Workspace, control: socket.socket, page_fd: int) -> None:
+    def __init__(self, workspace: Workspace, control: _socket.socket, page_fd: int) -> None:
         self._workspace = workspace
         self._namespace = workspace.namespace
         self._cells, self._codes = workspace.cells, workspace.codes
@@ -227,4 +227,4 @@ def main(arguments: list[str]) -> None:
     sys.argv = [""]
     workspace = Workspace()
     workspace.install()
-    Worker(workspace, socket.socket(fileno=control_fd), page_fd).serve()
+    Worker(workspace, _socket.socket(fileno=control_fd), page_fd).serve()
