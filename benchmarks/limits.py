@@ -24,7 +24,8 @@ class Limits:
     sync: float  # ms for 4 KiB
     filling: float  # bytes a second, from a file that is in memory into memory that is new
     texts: float  # a second, made from a pickle
-    imports: dict[str, float]  # ms of a fresh process that imports these, and does nothing else
+    # ms until a fresh process has answered that imports these, maps a file, and does nothing else
+    answers: dict[str, float]
 
     def __str__(self) -> str:
         return (
@@ -57,15 +58,17 @@ def measure(scratch: Path, libraries: Iterable[str]) -> Limits:
         for _ in range(3)
     )
     filling = min(_timed(lambda: _fill(path, source)) for _ in range(3))
+    answers = {
+        names: statistics.median(answered(path, names) for _ in range(9)) for names in libraries
+    }
     path.unlink()
-    imports = {names: _import(names) for names in libraries}
     return Limits(
         copying=source.nbytes / copying,
         writing=source.nbytes / writing,
         sync=statistics.median(syncs) * 1e3,
         filling=source.nbytes / filling,
         texts=_texts(),
-        imports=imports,
+        answers=answers,
     )
 
 
@@ -89,10 +92,33 @@ def _texts(count: int = 600_000) -> float:
         gc.enable()
 
 
-def _import(libraries: str) -> float:
-    """Milliseconds until a new interpreter has imported them."""
-    command = [sys.executable, "-c", f"import {libraries}" if libraries else "pass"]
-    return min(_timed(lambda: subprocess.run(command, check=True)) for _ in range(5)) * 1e3
+_BARE = (
+    "import mmap, sys\n"
+    "{imports}\n"
+    "file = open(sys.argv[1], 'rb')\n"
+    "seen = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)\n"
+    "print(seen[len(seen) // 2], flush=True)\n"
+    "sys.stdin.read()"
+)
+
+
+def answered(path: Path, libraries: str) -> float:
+    """Milliseconds until a new process has imported them, mapped a file, and answered: what a
+    restore into a process of its own cannot be without, whoever does it. Its end is not waited for,
+    and its threads of OpenBLAS rest, as those of a worker do."""
+    code = _BARE.format(imports=f"import {libraries}" if libraries else "")
+    environment = {"OPENBLAS_THREAD_TIMEOUT": "20", **os.environ}
+    start = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+    ) as bare:  # fmt: skip
+        assert bare.stdout is not None
+        said = bare.stdout.readline()
+        took = (time.perf_counter() - start) * 1e3
+    if bare.returncode or not said.strip().isdigit():
+        raise RuntimeError(f"a bare process did not answer: {said!r}, code {bare.returncode}")
+    return took
 
 
 def _timed(call: Any) -> float:

@@ -33,13 +33,15 @@ AWKWARD = "W5"
 LIGHT = "physical limit"  # no tool: what this machine needs for the bytes and the imports alone
 KISHU = Path(__file__).resolve().parent.parent / ".cache/peers/kishu/bin/python"
 LIMIT = 300.0  # seconds for one tool on one kind of work
+AGAIN = 4  # more restores in fresh processes, whatever the tool, where one takes less than this:
+QUICK = 2000.0  # ms
 
 # What each kind of work should cost at most: ms a step, ms the user waits, MB a step, and ms until
 # a fresh process answers.
-GOALS: dict[str, tuple[float, float | None, float, float]] = {
+GOALS: dict[str, tuple[float, float | None, float, float | None]] = {
     "W1": (5, 5, 1, 50),
     "W2": (5, 2, 1, 100),
-    "W2s": (100, None, 2, 100),
+    "W2s": (100, None, 2, None),
     "4GB": (float("inf"), None, 1, 200),
     "W3": (50, None, 6, 1000),
     "W4": (float("inf"), 10, 0.1, 600),
@@ -89,16 +91,22 @@ def row(tool: str, work: str, scratch: Path) -> Row | str:
             return saved
         os.sync()
         back = run(tool, work, Path(place), "restore")
-    restored = back if isinstance(back, dict) else {}
+        restored = back if isinstance(back, dict) else {}
+        # One of them says little: what else the machine does is as large as the whole.
+        more = AGAIN if restored.get("restore", QUICK) < QUICK else 0
+        again = [run(tool, work, Path(place), "answer") for _ in range(more)]
+    failed = [each for each in again if isinstance(each, str)]
+    took = [restored.get("restore"), *(each["restore"] for each in again if isinstance(each, dict))]
+    same = all(isinstance(each, str) or each["answer"] == restored["answer"] for each in again)
     return Row(
         first=saved["steps"][0],
         step=statistics.median(saved["steps"][1:]),
         pause=statistics.median(saved["pauses"][1:]),
         megabytes=statistics.median(saved["sizes"][1:]) / 1e6,
-        restore=restored.get("restore"),
+        restore=None if took[0] is None or failed else statistics.median(took),
         warm=restored.get("warm"),
         pool=restored.get("pool"),
-        right=bool(restored.get("right")),
+        right=bool(restored.get("right")) and same and not failed,
     )
 
 
@@ -119,7 +127,7 @@ def physical(light: Limits, work: Work) -> Row:
         step=light.sync + work.changed / light.writing * 1e3,
         pause=work.dirty / light.copying * 1e3,
         megabytes=work.changed / 1e6,
-        restore=light.imports[work.libraries]
+        restore=light.answers[work.libraries]
         + work.filled / light.filling * 1e3
         + work.texts / light.texts * 1e3,
         warm=None,
@@ -196,6 +204,13 @@ def goals(found: dict[str, dict[str, Row | str]]) -> list[str]:
             lines.append(line)
         if not ours.right:
             lines.append(f"- **missed**: {name}, what came back is not what was saved")
+        if isinstance(light, Row) and ours.restore and light.restore:
+            more = ours.restore - light.restore
+            lines.append(
+                f"- {name}: a restore in a fresh process takes {more:.0f} ms more than one of no"
+                f" tool at all ({light.restore:.0f}), which imports the same, maps a file, makes"
+                " what cannot be mapped, and answers"
+            )
         others = (each for tool, each in rows.items() if tool not in ("holdfast", LIGHT))
         best = [each for each in others if isinstance(each, Row)]
         if best:
@@ -216,8 +231,8 @@ def _limit(what: str, value: float, ours: Row, light: Row) -> str:
         return f"; copying the pages that changed alone takes {light.pause:.2f}"
     if value is ours.restore and ours.pool:
         return (
-            f"; the interpreter, its imports, and making what cannot be mapped, alone take"
-            f" {light.restore:.0f}, and from a warm pool it answers after {ours.pool:.0f}"
+            f"; a process of no tool at all answers after {light.restore:.0f},"
+            f" and from a warm pool this one after {ours.pool:.0f}"
         )
     return ""
 
@@ -254,11 +269,13 @@ HEADING = """# Sessions beside their peers
 `make bench` runs the same cells under Holdfast, Kishu, dill and cloudpickle, makes a checkpoint
 after every step, and restores the last one in a fresh process. A checkpoint is counted when it is
 on disk; "waiting" is how long no cell can run meanwhile. "Right" says that a check of all values
-passed afterwards. A fresh process begins with the start of an interpreter; a warm pool has one that
-has imported the libraries already. The physical limit is no tool: it is the time that this machine
-needs to copy or to write and sync the bytes that changed, to start an interpreter that imports the
-libraries, and then to make what no file has as it is: texts, and arrays that are kept as deltas
-(read into new memory). Kishu runs in an environment of its own.
+passed afterwards. A fresh process begins with the start of an interpreter; what takes less than two
+seconds is restored in five of them, whatever the tool, and the median counts. A warm pool has a
+process that has imported the libraries already. The physical limit is no tool: it is the time that
+this machine needs to copy or to write and sync the bytes that changed; to start an interpreter that
+imports the libraries, maps a file and answers over a pipe; and to make what no file has as it is:
+texts, and arrays that are kept as deltas (read into new memory). Kishu runs in an environment of
+its own.
 
 ![time a step, bytes a step, time of a restore](session.svg)
 """

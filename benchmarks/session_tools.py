@@ -1,6 +1,7 @@
-"""One tool on one kind of work, in a process of its own: `save`, then `restore` in another.
+"""One tool on one kind of work, in a process of its own: `save`, then `restore` in another, and
+only the first `answer` of that in some more.
 
-    python session_tools.py TOOL WORK FOLDER save|restore
+    python session_tools.py TOOL WORK FOLDER save|restore|answer
 
 The last line of output is what was measured, as JSON. It runs in Kishu's environment, too, so
 nothing of Holdfast is imported before it is known that the tool is Holdfast.
@@ -98,14 +99,17 @@ class Pickled:
         for old in before:  # each is the whole session: twenty of them fill a disk
             old.unlink()
 
-    def restore(self, work: Work) -> Measured:
+    def answer(self, work: Work) -> Measured:
         newest = max(self._folder.glob("*.pickle"), key=lambda path: int(path.stem))
         with newest.open("rb") as file:
             vars(self._main).update(self._library.load(file))
         answer = _try(lambda: eval(work.touch, vars(self._main)))
-        seconds = since_the_start()
+        return {"restore": since_the_start() * 1000, "answer": repr(answer)}
+
+    def restore(self, work: Work) -> Measured:
+        answered = self.answer(work)
         good = _try(lambda: eval(work.check, vars(self._main)))
-        return {"restore": seconds * 1000, "answer": repr(answer), "right": good is True}
+        return answered | {"right": good is True}
 
     def save_kinds(self) -> Measured:
         """Each variable by itself, since together a single one that cannot be pickled ends all."""
@@ -179,12 +183,15 @@ class Kishu:
             clock.step(self._run(cell))
         return clock.measured()
 
-    def restore(self, work: Work) -> Measured:
+    def answer(self, work: Work) -> Measured:
         self._checkout()
         answer = _try(lambda: eval(work.touch, self._shell.user_ns))
-        seconds = since_the_start()
+        return {"restore": since_the_start() * 1000, "answer": repr(answer)}
+
+    def restore(self, work: Work) -> Measured:
+        answered = self.answer(work)
         good = _try(lambda: eval(work.check, self._shell.user_ns))
-        return {"restore": seconds * 1000, "answer": repr(answer), "right": good is True}
+        return answered | {"right": good is True}
 
     def _checkout(self) -> None:
         from kishu.commands import KishuCommand  # type: ignore[import-not-found]
@@ -239,12 +246,21 @@ class Holdfast:
         # Not what the folder grew by: small entries lie in room that was made ahead.
         clock.step(time.perf_counter() - start, made.pause_ms, made.checkpoint.stored_bytes)
 
-    def restore(self, work: Work) -> Measured:
+    def answer(self, work: Work) -> Measured:
+        answered, session = self._resumed(work)
+        session.shutdown()
+        return answered
+
+    def _resumed(self, work: Work) -> tuple[Measured, Any]:
         start = time.perf_counter()
         session = self._sync.Session.resume("bench", store=self._store)
+        answer = session.execute(work.touch, check=True).value
+        seconds = time.perf_counter() - start
+        return {"restore": seconds * 1000, "answer": repr(answer)}, session
+
+    def restore(self, work: Work) -> Measured:
+        answered, session = self._resumed(work)
         with session:
-            answer = session.execute(work.touch, check=True).value
-            seconds = time.perf_counter() - start
             good = session.execute(work.check, check=True).value
 
             def back() -> Any:
@@ -252,10 +268,11 @@ class Holdfast:
                 return session
 
             again = [self._answered(back, work)[0] for _ in range(5)]
-        return {
-            "restore": seconds * 1000, "answer": repr(answer), "right": good is True,
-            "warm": sorted(again)[2], "pool": self._from_a_pool(work),
-        }  # fmt: skip
+        return answered | {
+            "right": good is True,
+            "warm": sorted(again)[2],
+            "pool": self._from_a_pool(work),
+        }
 
     def _from_a_pool(self, work: Work) -> float:
         """A process of its own, which has imported already what the session needs."""
@@ -328,7 +345,7 @@ def main() -> None:
         measured = tool.save_kinds() if verb == "save" else tool.restore_kinds()
     else:
         cells = all_work()[work]
-        measured = tool.save(cells) if verb == "save" else tool.restore(cells)
+        measured = {"save": tool.save, "restore": tool.restore, "answer": tool.answer}[verb](cells)
     print("\n" + json.dumps(measured), flush=True)
 
 

@@ -107,18 +107,20 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     timeout: float | None = None
     base: int = 0  # the request that gave the memory of the host's last checkpoint; 0: none
     reads: bool = False  # whether the host can read the memory of a copy of the worker
+    ahead: bool = False  # whether memory may come ahead of the capture
 
 
 class CapturingMessage(Message, frozen=True, kw_only=True):
     """A copy of the worker makes the capture; its messages come through the file sent along.
 
-    Without a copy they are all in that file: its first `size` bytes.
+    Without a copy they are all in that file: `size` bytes, from `start` on.
     """
 
     request_id: int
     pause_ms: float = 0.0
     pid: int = 0  # of the copy
     size: int = 0
+    start: int = 0
 
 
 class PartMessage(Message, frozen=True, kw_only=True):
@@ -135,7 +137,8 @@ class MemoryMessage(Message, frozen=True, kw_only=True):
     """Stretches of a buffer: offsets and lengths. With a base, the rest is as it was there.
 
     Their bytes follow one another in `data`; or `behind` the messages, in the file that holds
-    these; or they lie in the copy's memory: the buffer at `address`.
+    these; or `ahead` of them there, from `address` on; or they lie in the copy's memory: the buffer
+    at `address`.
     """
 
     request_id: int
@@ -146,7 +149,16 @@ class MemoryMessage(Message, frozen=True, kw_only=True):
     stretches: tuple[tuple[int, int], ...] = ()
     address: int = 0
     behind: bool = False
+    ahead: bool = False
     data: bytes = b""
+
+
+class AheadMessage(Message, frozen=True, kw_only=True):
+    """Memory that a capture will bring, while the rest of it is still made. The file that is sent
+    along has its bytes."""
+
+    request_id: int
+    memory: tuple[MemoryMessage, ...] = ()
 
 
 class CheckpointCreatedMessage(Message, frozen=True, kw_only=True):
@@ -294,6 +306,7 @@ HostMessage = (
 WorkerMessage = (
     ReadyMessage
     | CapturingMessage
+    | AheadMessage
     | InputMessage
     | ResultMessage
     | PartMessage

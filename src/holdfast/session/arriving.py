@@ -30,15 +30,15 @@ class Left:
     def __init__(self, file: int, told: CapturingMessage) -> None:
         self._file = file
         self._told = told
-        self._distant = Distant(file, told.size)
+        self._distant = Distant(file, told.start + told.size)
 
     def all(self) -> Captured:
         """All of it, with the file until it is released. Raises CaptureFailed."""
-        at = 0
+        at, end = self._told.start, self._told.start + self._told.size
 
         def read() -> bytes:
             nonlocal at
-            data = os.pread(self._file, min(_READ, self._told.size - at), at)
+            data = os.pread(self._file, min(_READ, end - at), at)
             at += len(data)
             return data
 

@@ -19,10 +19,11 @@ from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound
 from holdfast.model.report import Item, Report
 from holdfast.model.subject import Subject
-from holdfast.protocol.session_messages import ItemReport
+from holdfast.protocol.session_messages import AheadMessage, ItemReport
 from holdfast.session import layout
+from holdfast.session.ahead import Ahead, Begun
 from holdfast.session.captured import Captured
-from holdfast.session.memory import Memory
+from holdfast.session.memory import Memories, Memory
 from holdfast.store.parts.trees import Plain
 
 if TYPE_CHECKING:
@@ -151,6 +152,29 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
     )
 
 
+def begin(
+    store: Store,
+    subject: Subject,
+    told: AheadMessage,
+    memory: Memories,
+    *,
+    parent: str | None,
+    bases: Mapping[int, str],
+    reason: str,
+    stage: str | None,
+    lease: Lease,
+) -> Begun:
+    """Begin a checkpoint with memory that came ahead of its capture. Raises HoldfastError."""
+    draft = store.draft(subject, parent, reason=reason, stage=stage, lease=lease)
+    try:
+        for name, each in memory.items():
+            _put_memory(draft, name, each, bases)
+    except BaseException:
+        draft.discard()
+        raise
+    return Begun(draft, parent, {message.name: message for message in told.memory})
+
+
 def write(
     store: Store,
     subject: Subject,
@@ -164,9 +188,11 @@ def write(
     aside: bool = False,
     lease: Lease | None = None,
     bases: Mapping[int, str] | None = None,
+    ahead: Ahead | None = None,
 ) -> SessionCheckpoint:
     """Commit a capture on top of the first of `parents` that is there; `bases` are checkpoints
-    that have the memory which it did not bring, by the requests that it knows them by.
+    that have the memory which it did not bring, by the requests that it knows them by. What was
+    begun `ahead` is gone on with if it fits.
 
     Raises Corrupt when the worker's parts are not what they should be, LeaseLost, and with `new`
     Conflict when the subject is taken.
@@ -175,16 +201,19 @@ def write(
     missing = _STRUCTURES.keys() - parts.keys()
     if missing:
         raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
-    begin = partial(
+    draft_on = partial(
         store.draft, subject, reason=reason, stage=stage, new=new, aside=aside, lease=lease
     )
     # By schema here, and as plain data below.
     found = {name: layout.decode(parts[name], kind) for name, kind in _STRUCTURES.items()}
-    with _on_top_of(parents, begin) as draft:
+    values = {
+        name: Plain(msgspec.msgpack.decode(layout.encode(each))) for name, each in found.items()
+    }
+    begun = None if ahead is None else ahead.begun(captured, parents[0])
+    with _on_top_of(parents, draft_on) if begun is None else begun.draft as draft:
         for name, data in sorted(parts.items()):
-            if name in found:
-                value = msgspec.msgpack.decode(layout.encode(found[name]))
-                draft.put(name, Plain(value), split="structure")
+            if name in values:
+                draft.put(name, values[name], split="structure")
                 continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
@@ -196,7 +225,8 @@ def write(
                 raise Corrupt(f"the worker kept a part that a session does not have: {name!r}")
             kept += draft.keep(name, of=_base(bases or {}, request))
         for name, memory in captured.memory.items():
-            _put_memory(draft, name, memory, bases or {})
+            if begun is None or name not in begun.told:
+                _put_memory(draft, name, memory, bases or {})
         checkpoint = draft.commit()
     report, environment = found["report"], found["environment"]
     assert isinstance(report, layout.ReportPart)

@@ -37,7 +37,7 @@ from holdfast.session.memory import can_read
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
 from holdfast.session.result import Prompt, Result
-from holdfast.session.work import WORK_TIMEOUT, Work
+from holdfast.session.work import WORK_TIMEOUT, TakeAhead, Work
 from holdfast.session.workers import Greet, Workers
 
 _T = TypeVar("_T")
@@ -314,8 +314,12 @@ class Driver:
         max_checkpoint_bytes: int | None,
         base: int = 0,
         timeout: float | None = WORK_TIMEOUT,
+        ahead: TakeAhead | None = None,
     ) -> Coming:
-        """The parts of a checkpoint, or what brings them. Raises CaptureFailed."""
+        """The parts of a checkpoint, or what brings them. Raises CaptureFailed.
+
+        `ahead` takes memory that comes before them.
+        """
         worker = self._asked()
         message = CheckpointMessage(
             request_id=self._request(),
@@ -328,8 +332,9 @@ class Driver:
             timeout=timeout,
             base=base,
             reads=can_read(worker.pid),
+            ahead=ahead is not None,
         )
-        conversation = work.capture(worker, message)
+        conversation = work.capture(worker, message, ahead)
         made = await self._within(worker, message.request_id, "capture", timeout, conversation)
         if made is None:
             self._told = True

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, NotFound, UsageError
+from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
+from holdfast.protocol.session_messages import AheadMessage
 from holdfast.session import checkpoints, checks
+from holdfast.session.ahead import Ahead, Begun
 from holdfast.session.arriving import Coming
 from holdfast.session.captured import Captured
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored
 from holdfast.session.line import Line
+from holdfast.session.memory import Memories
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
 from holdfast.store.parts.layouts import Layouts
@@ -85,21 +88,53 @@ class History:
 
     # -- making --------------------------------------------------------------------------
 
-    def save(
-        self, captured: Coming, *, reason: str, stage: str | None, save_to_disk: bool
-    ) -> SessionCheckpoint:
-        """Commit a capture; a small one stays in memory when it was not to go to disk."""
-        captured = captured.all()
+    def begin(
+        self, told: AheadMessage, memory: Memories, *, reason: str, stage: str | None
+    ) -> Begun | None:
+        """Begin to commit a capture with memory that came ahead of it, while nothing else is being
+        saved; None where that would have to wait, or something is wrong: `save` finds out."""
+        lease, parent = self._lease, self.line.parents()[0]
+        if self._unverified is not None or lease is None or lease.lost:
+            return None
         try:
-            return self._save(captured, reason, stage, save_to_disk)
-        except BaseException:
-            self._base = 0  # whatever was wrong with it: the next one brings everything
-            raise
+            return checkpoints.begin(
+                self.store, self._subject, told, memory, parent=parent, bases=self._bases,
+                reason=reason, stage=stage, lease=lease,
+            )  # fmt: skip
+        except HoldfastError:
+            return None
+
+    def save(
+        self,
+        captured: Coming,
+        *,
+        reason: str,
+        stage: str | None,
+        save_to_disk: bool,
+        ahead: Ahead | None = None,
+    ) -> SessionCheckpoint:
+        """Commit a capture; a small one stays in memory when it was not to go to disk. It may have
+        been begun `ahead`, with the same reason and stage."""
+        try:
+            captured = captured.all()
+            try:
+                return self._save(captured, reason, stage, save_to_disk, ahead)
+            except BaseException:
+                self._base = 0  # whatever was wrong with it: the next one brings everything
+                raise
+            finally:
+                captured.release()
         finally:
-            captured.release()
+            if ahead is not None:
+                ahead.give_up()
 
     def _save(
-        self, captured: Captured, reason: str, stage: str | None, save_to_disk: bool
+        self,
+        captured: Captured,
+        reason: str,
+        stage: str | None,
+        save_to_disk: bool,
+        ahead: Ahead | None,
     ) -> SessionCheckpoint:
         self.verify()  # nothing is vouched for that nobody has looked at
         on_disk = save_to_disk or captured.size > IN_MEMORY
@@ -115,6 +150,7 @@ class History:
             on_disk=on_disk,
             lease=self._lease if on_disk else None,
             bases=self._bases,
+            ahead=ahead,
         )
         if on_disk:
             self.line.at = made.checkpoint

@@ -15,6 +15,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
+from holdfast.session.ahead import Ahead
 from holdfast.session.arriving import Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
@@ -28,6 +29,7 @@ from holdfast.session.work import WORK_TIMEOUT
 from holdfast.store import Store
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
+_LATER = 0.05  # seconds until mapped memory is looked at, unless somebody waits for that
 
 
 class Keeper:
@@ -95,12 +97,17 @@ class Keeper:
     ) -> asyncio.Future[SessionCheckpoint]:
         """Capture now; the future is the commit, which goes on beside the session."""
         await self.saving.room()
+        ahead = None
+        if save_to_disk and not self.saving.waiting:  # else it is not known yet on top of what
+            ahead = Ahead(partial(self._history.begin, reason=reason, stage=stage))
         try:
             captured = await self._driver.to_the_end(
-                self._capture(reason, stage, save_to_disk, timeout)
+                self._capture(reason, stage, save_to_disk, timeout, ahead)
             )
         except BaseException:
             self.saving.give_back()
+            if ahead is not None:
+                ahead.give_up()
             raise
         self.autosave.saved()
         return self.saving.begin(
@@ -110,6 +117,7 @@ class Keeper:
                 reason=reason,
                 stage=stage,
                 save_to_disk=save_to_disk,
+                ahead=ahead,
             ),
             captured.long,
         )
@@ -142,7 +150,12 @@ class Keeper:
         return await asyncio.to_thread(self._history.save_aside, captured, reason, stage)
 
     async def _capture(
-        self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
+        self,
+        reason: str,
+        stage: str | None,
+        save_to_disk: bool,
+        timeout: float | None,
+        ahead: Ahead | None = None,
     ) -> Coming:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
         capture = partial(self._driver.capture, reason, stage, save_to_disk, item, most)
@@ -152,7 +165,7 @@ class Keeper:
         # Looked up while the worker is at it.
         looking = asyncio.create_task(asyncio.to_thread(self._history.has, base))
         try:
-            captured = await capture(base, timeout)
+            captured = await capture(base, timeout, ahead.take if ahead is not None else None)
         except BaseException:
             await asyncio.gather(looking, return_exceptions=True)
             raise
@@ -163,6 +176,8 @@ class Keeper:
             captured.close()
             raise
         captured.close()
+        if ahead is not None:
+            ahead.give_up()
         return await capture(0, timeout)
 
     # -- by itself -----------------------------------------------------------------------
@@ -371,5 +386,9 @@ class Keeper:
             if isinstance(error, HoldfastError) and not loop.is_closed():
                 loop.call_soon_threadsafe(note, error)
 
-        for future in stored.memory.verify():
-            future.add_done_callback(tell)
+        def begin() -> None:
+            for future in stored.memory.verify():
+                future.add_done_callback(tell)
+
+        # Not while the first cells are waited for: it takes all processors that there are.
+        loop.call_later(_LATER, begin)

@@ -58,8 +58,9 @@ class Link:
         self._outgoing.append((memoryview(data), files))
         self._outgoing_bytes += len(data)
         if len(self._outgoing) == 1:
-            self._loop.add_writer(self._socket, self._write)
             self._write()
+            if self._outgoing:  # mostly it takes all of it at once
+                self._loop.add_writer(self._socket, self._write)
         if self._outgoing_bytes > _WAITING:
             self._room.clear()
 

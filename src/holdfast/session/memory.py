@@ -48,18 +48,25 @@ class Distant:
             os.close(self._fd)
         self._fd = -1
 
-    def place(self, told: MemoryMessage, offset: int, length: int) -> int:
-        """Where a stretch lies. Raises Corrupt."""
-        if told.behind != (self._at is not None):
+    def place(self, told: MemoryMessage, offset: int, length: int, before: int) -> int:
+        """Where a stretch lies; `before` it are so many bytes of the same message. Raises
+        Corrupt."""
+        if told.ahead and self._at is not None:
+            return told.address + before
+        if told.ahead or told.behind != (self._at is not None):
             raise Corrupt("the worker points at memory that is not there")
         if self._at is None:
             return told.address + offset
         self._at += length
         return self._at - length
 
-    def read(self, at: int, length: int) -> bytearray:
+    def read(self, at: int, length: int) -> bytes | bytearray:
         """Bytes of it. Raises CaptureFailed."""
         try:
+            if self._at is not None:  # a file in memory gives all of it at once, if it has it
+                found = os.pread(self._fd, length, at)
+                if len(found) == length:
+                    return found
             data = bytearray(length)
             view = memoryview(data)
             while view:
@@ -80,6 +87,7 @@ class Memory:
     skew: int
     base: int
     stretches: list[Stretch] = field(default_factory=list)
+    ahead: MemoryMessage | None = None  # what was said of it, if it came ahead of its capture
     _end: int = 0
 
     def take(self, told: MemoryMessage, distant: Distant | None) -> None:
@@ -87,7 +95,8 @@ class Memory:
         if (told.size, told.skew, told.base) != (self.size, self.skew, self.base):
             raise Corrupt(f"the worker contradicts itself about {told.name!r}")
         data, at = memoryview(told.data), 0
-        elsewhere = told.address or told.behind
+        elsewhere = told.address or told.behind or told.ahead
+        self.ahead = told if told.ahead and not self.stretches else None
         if not elsewhere and sum(length for _, length in told.stretches) != len(data):
             raise Corrupt(f"the worker sent other bytes of {told.name!r} than it says")
         for offset, length in told.stretches:
@@ -97,11 +106,11 @@ class Memory:
             if elsewhere:
                 if distant is None:
                     raise Corrupt("the worker points at memory that nobody may read")
-                where = distant.place(told, offset, length)
+                where = distant.place(told, offset, length, at)
                 self.stretches.append((offset, length, _pointing(distant, where)))
             else:
                 self.stretches.append((offset, length, _holding(data[at : at + length])))
-                at += length
+            at += length
 
     def whole(self) -> Span | bytes:
         """All bytes, where none are taken from elsewhere. Raises Corrupt when some are missing."""

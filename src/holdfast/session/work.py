@@ -7,13 +7,15 @@ come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, Corrupt, HoldfastError
 from holdfast.protocol.frames import pieces
 from holdfast.protocol.session_messages import (
+    AheadMessage,
     CapturingMessage,
     CheckpointMessage,
     CompleteMessage,
@@ -85,12 +87,15 @@ class Work:
             task.cancel()
 
 
+TakeAhead = Callable[[AheadMessage, int], None]  # with a file, which it is to close
+
+
 async def capture(
-    worker: WorkerProcess, asked: CheckpointMessage
+    worker: WorkerProcess, asked: CheckpointMessage, ahead: TakeAhead | None = None
 ) -> Captured | CapturingMessage | None:
     """The parts of a checkpoint; None when the worker ended over it. Raises CaptureFailed.
 
-    When a copy of the worker makes them, the message that says so.
+    When a copy of the worker makes them, the message that says so. `ahead` takes what comes before.
     """
     worker.send(asked)
     gathering = Gathering()
@@ -99,6 +104,11 @@ async def capture(
         if message is None or isinstance(message, CapturingMessage):
             return message
         try:
+            if isinstance(message, AheadMessage):
+                if ahead is None:
+                    raise Corrupt("nobody asked for memory ahead of a capture")
+                ahead(message, worker.take_file())
+                continue
             captured = gathering.take(message)
         except Corrupt as error:
             raise CaptureFailed(f"the worker broke the protocol: {error}") from None
@@ -151,6 +161,8 @@ async def _reply(
         if message is None:
             return None
         if getattr(message, "request_id", None) != request:
+            if isinstance(message, (AheadMessage, CapturingMessage)):
+                os.close(worker.take_file())
             continue  # left over from a call that was cancelled
         if isinstance(message, ErrorMessage):
             raised = error(f"{message.error_type}: {message.message}", hint=message.hint or None)

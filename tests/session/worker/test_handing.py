@@ -21,7 +21,9 @@ def capture(data: bytes, memory: bytes = b"") -> Captured:
 
 
 def read(handed: Handed, request: int) -> host.Captured:
-    told = CapturingMessage(request_id=request, pause_ms=1.0, pid=0, size=handed.size)
+    told = CapturingMessage(
+        request_id=request, pause_ms=1.0, pid=0, size=handed.size, start=handed.start
+    )
     return Left(handed.file, told).all()
 
 
@@ -62,6 +64,44 @@ def test_a_large_one_is_not_kept() -> None:
     large = outbox.leave(capture(b"x", bytes(5 << 20)), 1, 0)
     os.close(large.file)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def image(content: bytes, *runs: tuple[int, int]) -> Image:
+    return Image(memoryview(content), 4096, 16, 1, [*runs])
+
+
+def test_what_came_ahead_is_not_written_again() -> None:
+    outbox = Outbox()
+    os.close(outbox.leave(capture(b"base"), 1, 0).file)
+    content = os.urandom(3 << 20)
+    same, other = image(content, (0, 9000), (9001, 9002)), image(content[::-1], (5, 1 << 20))
+    told, file = outbox.ahead({"buffers/a": same, "buffers/b": other}, 2, 1)
+    assert os.pread(file, 9001, 0) == content[:9000] + content[9001:9002]
+    os.close(file)
+    # The capture finds one of them as it was, another otherwise, and one more.
+    memory = {"buffers/a": same, "buffers/b": image(content, (0, 4)), "buffers/c": other}
+    handed = outbox.leave(Captured({"namespace/small": b"x"}, memory, "cloudpickle", [], {}), 2, 1)
+    taken = read(handed, 2)
+    found = {
+        name: (each.ahead, [bytes(fetch(0, size)) for _, size, fetch in each.stretches])
+        for name, each in taken.memory.items()
+    }
+    assert found == {
+        "buffers/a": (told.memory[0], [content[:9000], content[9001:9002]]),
+        "buffers/b": (None, [content[:4]]),
+        "buffers/c": (None, [content[::-1][5 : 1 << 20]]),
+    }
+    taken.release()
+
+
+def test_what_came_ahead_of_a_capture_that_failed_is_left_alone() -> None:
+    outbox = Outbox()
+    told, file = outbox.ahead({"buffers/a": image(b"first" * 999, (0, 5))}, 2, 1)
+    again, other = outbox.ahead({"buffers/a": image(b"other" * 999, (0, 5))}, 3, 1)
+    assert (os.pread(file, 5, 0), os.pread(other, 5, 0)) == (b"first", b"other")
+    assert told.memory[0].request_id, again.memory[0].request_id == (2, 3)
+    os.close(file)
+    os.close(other)
 
 
 def test_more_pieces_than_the_kernel_takes_at_once() -> None:

@@ -1,9 +1,14 @@
-"""The control socket as the worker sees it: blocking, one message at a time."""
+"""The control socket as the worker sees it: blocking, one message at a time.
+
+It is used as the interpreter has it: the module `socket` takes 3 ms to load, with all that it needs
+for other uses, and whoever brings a session back waits for that.
+"""
 
 from __future__ import annotations
 
+import _socket
 import select
-import socket
+import struct
 from collections import deque
 
 from holdfast.protocol.frames import FrameDecoder
@@ -18,12 +23,14 @@ from holdfast.protocol.session_messages import (
 from holdfast.session.worker.interrupts import Interrupts
 
 _MOST_FILES = 253  # that may come with one read
+_FILE = struct.Struct("@i")
+_RIGHTS = _socket.SOL_SOCKET, _socket.SCM_RIGHTS
 
 
 class Channel:
     """Reads and writes whole frames, whatever signal arrives in between."""
 
-    def __init__(self, control: socket.socket, interrupts: Interrupts) -> None:
+    def __init__(self, control: _socket.socket, interrupts: Interrupts) -> None:
         self._control = control
         self._interrupts = interrupts
         self._decoder = FrameDecoder()
@@ -40,8 +47,12 @@ class Channel:
             # Waiting may be interrupted; reading may not, or bytes would be lost.
             select.select([self._control], [], [])
             with self._interrupts.shielded():
-                data, files, _, _ = socket.recv_fds(self._control, 1 << 18, _MOST_FILES)
-                self.files.extend(files)
+                room = _socket.CMSG_LEN(_MOST_FILES * _FILE.size)
+                data, beside, _, _ = self._control.recvmsg(1 << 18, room)
+                for level, kind, content in beside:
+                    if (level, kind) == _RIGHTS:
+                        whole = content[: len(content) // _FILE.size * _FILE.size]
+                        self.files.extend(fd for (fd,) in _FILE.iter_unpack(whole))
                 if not data:
                     return None
                 self._arrived.extend(self._decoder.feed(data))
@@ -51,7 +62,9 @@ class Channel:
         """Write one message as a whole; a file may travel with it."""
         with self._interrupts.shielded():
             data = frame(message)
-            sent = 0 if file is None else socket.send_fds(self._control, [data], [file])
+            sent = 0
+            if file is not None:
+                sent = self._control.sendmsg([data], [(*_RIGHTS, _FILE.pack(file))])
             self._control.sendall(data[sent:])
 
     def receive_parts(

@@ -45,6 +45,7 @@ class Earlier:
         self._groups: list[Group] = []
         self.owners: dict[int, str] = {}  # of lists and dicts by id: the settled variables
         self.arrays: dict[tuple[object, ...], bytes] = {}  # pickles by layout
+        self.innocent = b""  # pickles in which nothing looked like a secret
 
     def settle(
         self, names: Mapping[str, object], limit: int | None, named: Container[int] = ()

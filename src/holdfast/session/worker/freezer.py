@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, Message
+from holdfast.session.worker import ahead
 from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.capture import Capture
 from holdfast.session.worker.captured import Captured
@@ -18,23 +20,31 @@ from holdfast.session.worker.handing import Handed, Outbox, messages
 from holdfast.session.worker.interrupts import Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
-from holdfast.session.worker.memory.tracker import Tracker
+from holdfast.session.worker.memory.tracker import Place, Tracker
 from holdfast.session.worker.snapshot import MUCH, Snapshots
 from holdfast.session.worker.workspace import Workspace
 
 Answer = tuple[Message, int | None]  # and a file that goes with it, which is to be closed then
+Send = Callable[[Message, int | None], None]
 
 
 class Freezer:
     """Captures a workspace, in place or in a copy of the process."""
 
     def __init__(
-        self, workspace: Workspace, labels: Labels, tracker: Tracker, interrupts: Interrupts
+        self,
+        workspace: Workspace,
+        labels: Labels,
+        tracker: Tracker,
+        interrupts: Interrupts,
+        send: Send,
     ) -> None:
+        """`send` is for what comes ahead of the answer."""
         self._workspace = workspace
         self._labels = labels
         self._tracker = tracker
         self._interrupts = interrupts
+        self._send = send
         self._earlier = Earlier()
         self._blocks = Blocks()
         self._snapshots = Snapshots(labels, tracker, self._blocks)
@@ -51,6 +61,8 @@ class Freezer:
         places, objects = survey.look(self._workspace.namespace)
         self._tracker.watch(places)
         beside = asked.beside and self._snapshots.wanted(sum(size for _, size in places))
+        if asked.ahead and not beside:
+            self._send_ahead(asked, places)
         process = os.getpid()
         with self._interrupts.working(asked.request_id):
             capture = self._capture(asked, objects)
@@ -62,6 +74,17 @@ class Freezer:
         if beside:
             return _left(asked, started, self._snapshots.begin(capture, environment, asked))
         return self._handed_over(asked, started, captured)
+
+    def _send_ahead(self, asked: CheckpointMessage, places: Mapping[Place, Any]) -> None:
+        """What changed in arrays, which the host works on while the rest is pickled."""
+        images = ahead.images(places, self._labels, self._tracker)
+        if not images:
+            return
+        message, file = self._outbox.ahead(images, asked.request_id, asked.base)
+        try:
+            self._send(message, file)
+        finally:
+            os.close(file)
 
     def _capture(self, asked: CheckpointMessage, objects: list[object]) -> Capture:
         workspace = self._workspace
@@ -103,6 +126,7 @@ def _left(asked: CheckpointMessage, started: float, handed: Handed) -> Iterator[
     """Where the host finds the capture: a file, or the pipe of the copy that makes it."""
     pause = time.perf_counter() - started
     message = CapturingMessage(
-        request_id=asked.request_id, pause_ms=pause * 1000, pid=handed.pid, size=handed.size
-    )
+        request_id=asked.request_id, pause_ms=pause * 1000, pid=handed.pid, size=handed.size,
+        start=handed.start,
+    )  # fmt: skip
     return iter([(message, handed.file)])

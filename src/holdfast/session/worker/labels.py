@@ -58,6 +58,10 @@ class Labels:
             self._memory[address, size] = label
         return label
 
+    def known(self, address: int, size: int) -> str | None:
+        """The label that the memory at this address had in the last capture."""
+        return self._memory.get((address, size))
+
     def content(self, view: memoryview | bytes) -> str:
         """The label of what lies elsewhere each time: by the bytes in it."""
         from xxhash import xxh3_128_hexdigest

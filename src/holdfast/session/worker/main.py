@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import gc
 import importlib
 import os
 import platform
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ _PR_SET_PDEATHSIG = 1
 class Worker:
     """A workspace and what serves it."""
 
-    def __init__(self, workspace: Workspace, control: socket.socket, page_fd: int) -> None:
+    def __init__(self, workspace: Workspace, control: _socket.socket, page_fd: int) -> None:
         self._workspace = workspace
         self._namespace = workspace.namespace
         self._cells, self._codes = workspace.cells, workspace.codes
@@ -120,8 +120,9 @@ class Worker:
                 from holdfast.session.worker.freezer import Freezer
 
                 self._freezer = Freezer(
-                    self._workspace, self._labels, self._tracker, self._interrupts
-                )
+                    self._workspace, self._labels, self._tracker, self._interrupts,
+                    self._channel.send,
+                )  # fmt: skip
             answers = self._freezer.freeze(message)
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)
@@ -226,4 +227,4 @@ def main(arguments: list[str]) -> None:
     sys.argv = [""]
     workspace = Workspace()
     workspace.install()
-    Worker(workspace, socket.socket(fileno=control_fd), page_fd).serve()
+    Worker(workspace, _socket.socket(fileno=control_fd), page_fd).serve()

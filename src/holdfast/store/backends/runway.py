@@ -7,6 +7,7 @@ does not, only for its bytes. The zeros promise nothing, so nobody syncs them.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ AHEAD = 64 * 1024
 _SMALL = AHEAD // 8  # larger entries gain little, and would need new zeros each time
 _LARGE = 4 * AHEAD  # bytes of an entry whose pages are worth giving back
 _LOOK = 8  # bytes; a frame does not begin with so many zeros
+_PAGE = mmap.PAGESIZE
 _ZEROS = bytes(AHEAD)
 
 
@@ -60,10 +62,12 @@ class Runway:
     def give_way(self, offset: int) -> None:
         """The last entry, which began there, is durable. A large one is not read again before
         something is brought back, so that its pages are better used for the next: a machine whose
-        memory is lent to it by another takes longer to get new ones than to write to the disk."""
+        memory is lent to it by another takes longer to get new ones than to write to the disk.
+        Not the page that it ends in: `ends_at` looks there before anything else is done."""
         if self._end - offset >= _LARGE:
+            last = (self._end - _LOOK) // _PAGE * _PAGE
             with suppress(OSError):  # a file system may not take advice
-                os.posix_fadvise(self._fd, offset, self._end - offset, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(self._fd, offset, last - offset, os.POSIX_FADV_DONTNEED)
 
     def take_back(self, pieces: Sequence[bytes], offset: int) -> None:
         """Cut an entry that could not be made durable, to what nobody takes for an end."""

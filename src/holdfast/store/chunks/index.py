@@ -77,8 +77,10 @@ class _Level:
 class Index:
     """Finds chunks in the volumes it was told of. Thread-safe."""
 
-    def __init__(self, load_table: Callable[[bytes], Table]) -> None:
+    def __init__(self, load_table: Callable[[bytes], Table], distant: bool = False) -> None:
+        """`distant`: each table takes a while to come."""
         self._load_table = load_table
+        self._distant = distant
         self._lock = threading.RLock()
         self._levels: list[_Level] = []
         self._numbers: dict[bytes, int] = {}
@@ -90,7 +92,8 @@ class Index:
         self._inline: dict[bytes, tuple[Any, ...]] = {}
         self._bodies: list[Iterable[Body]] = []  # not yet in `_inline`
         self._damaged: set[bytes] = set()
-        self._by_id: dict[bytes, tuple[Table, int]] = {}  # chunks in packs, where they are few
+        self._by_id: dict[bytes, Location] = {}  # chunks in packs, where they are few
+        self._again: dict[bytes, list[Location]] = {}  # what is there more than once: the others
         self._recent: dict[bytes, tuple[Location, ...]] = {}
 
     def add_bodies(self, bodies: Iterable[Body], *, reset: bool = False) -> None:
@@ -125,8 +128,9 @@ class Index:
                 return
             self._recent.clear()
             self._by_id.clear()
+            self._again.clear()
             # Where each answer takes a while, they are waited for together.
-            ask = workers.fetching().map if len(unknown) > _FEW else map
+            ask = workers.fetching().map if self._distant and len(unknown) > 1 else map
             for name, table in zip(unknown, ask(self._table_or_none, unknown), strict=True):
                 if table is None:
                     self._damaged.add(name)
@@ -180,6 +184,11 @@ class Index:
         if (inline := self._in_log().get(chunk)) is not None:
             yield from _located(inline)
         if not self._tables:
+            return
+        if self._by_id:
+            if (first := self._by_id.get(chunk)) is not None:
+                yield first
+                yield from self._again.get(chunk, ())
             return
         if self._one_by_one():
             yield from chain.from_iterable(table.find(chunk) for table in self._tables)
@@ -265,8 +274,7 @@ class Index:
         """One place in a pack for each of many chunks; None where none was found this quickly."""
         with self._lock:
             if not loaded() and sum(map(len, self._tables)) <= _SMALL:
-                rows = map(self._few().get, chunks)
-                return [None if row is None else row[0].location(row[1]) for row in rows]
+                return [*map(self._few().get, chunks)]
             places = self.places(chunks)
             names = [table.name for table in self._tables]
             return [
@@ -274,17 +282,18 @@ class Index:
                 for pack, *place in zip(*(column.tolist() for column in places), strict=True)
             ]
 
-    def _few(self) -> dict[bytes, tuple[Table, int]]:
+    def _few(self) -> dict[bytes, Location]:
         if not self._by_id:
             for table in self._tables:
-                for row in range(len(table)):
-                    self._by_id.setdefault(table.id(row), (table, row))
+                for chunk, place in table.places():
+                    if self._by_id.setdefault(chunk, place) is not place:
+                        self._again.setdefault(chunk, []).append(place)
         return self._by_id
 
     def prefer_mappable(self, chunks: list[bytes], found: list[Location | None]) -> None:
         """Turn to raw copies on page boundaries where `located` came upon another one."""
         for i, place in enumerate(found):
-            if place is None or not mappable(place):
+            if place is None or place.codec != RAW or place.offset % PAGE:  # not `mappable`
                 others = filter(mappable, self.find(chunks[i]))
                 found[i] = next((p for p in others if p.volume in self._numbers), place)
 

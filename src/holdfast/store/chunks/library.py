@@ -56,7 +56,7 @@ class Library:
     def __init__(self, backend: Backend, cipher: Cipher = PLAIN) -> None:
         self.backend = backend
         self.cipher = cipher
-        self.index = Index(self._load_table)
+        self.index = Index(self._load_table, distant=backend.traffic is not None)
         self._lock = threading.Lock()
         self._cache: OrderedDict[bytes, Buffer] = OrderedDict()
         self._cached = 0

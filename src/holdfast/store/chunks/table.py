@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROW = 64  # bytes: the id, where it is and how long, seven zeros, a checksum
 _WHERE = struct.Struct("<QIIB")
+_EVERY = struct.Struct("<32sQIIB15x")
 _CHECK = 8
 _COLUMNS = [
     ("id", "V32"), ("offset", "<u8"), ("stored", "<u4"), ("plain", "<u4"), ("codec", "u1"),
@@ -49,6 +50,12 @@ class Table:
 
     def location(self, row: int) -> Location:
         return Location(self.name, *_WHERE.unpack_from(self.rows, row * ROW + ID_SIZE))
+
+    def places(self) -> Iterator[tuple[bytes, Location]]:
+        """`__iter__`, in half the time."""
+        name = self.name
+        for chunk, offset, stored, plain, codec in _EVERY.iter_unpack(self.rows):
+            yield chunk, Location(name, offset, stored, plain, codec)
 
     def check(self, row: int) -> bytes:
         """The checksum of what is stored."""

@@ -21,6 +21,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt
+from holdfast.model.once import once
 from holdfast.store.arrays import distinct, np
 from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer
 from holdfast.store.parts.part import split_ids
@@ -163,6 +164,8 @@ class PageTable:
 
     def resized(self, count: int) -> PageTable:
         """A copy for `count` blocks; new ones are zero."""
+        if count == len(self):
+            return self._copied()
         table = PageTable(count)
         keep = min(count, len(self))
         table.hashes[:keep] = self.hashes[:keep]
@@ -170,6 +173,14 @@ class PageTable:
         table.chunk[:keep] = self.chunk[:keep]
         table.at[:keep] = self.at[:keep]
         table.layers = {block: [*found] for block, found in self.layers.items() if block < keep}
+        table.homes = self.homes.copy()
+        return table
+
+    def _copied(self) -> PageTable:
+        table = PageTable(0)
+        table.hashes, table.ids = [*self.hashes], [*self.ids]
+        table._pages = self.chunk.copy(), self.at.copy()
+        table.layers = {block: [*found] for block, found in self.layers.items()}
         table.homes = self.homes.copy()
         return table
 
@@ -273,6 +284,8 @@ class PageTable:
         number = int(self.chunk[block, 0])
         if number == HOLE or self.ids[number] != found:
             return None
+        if (self.chunk[block] == number).all() and (self.at[block] == _in_order()).all():
+            return found  # as nearly always, and known at once
         return found if self.run_count(block) <= 2 else None
 
     def shared_ids(self) -> frozenset[bytes]:
@@ -337,6 +350,12 @@ class PageTable:
         if not table._folded.in_order():
             table._unfolded()  # somebody else's: the last that covers a page has it
         return table
+
+
+@once
+def _in_order() -> NDArray[np.uint16]:
+    """The pages of a block that is one chunk."""
+    return np.arange(PAGES, dtype=np.uint16)
 
 
 def _columns(rows: NDArray[np.void]) -> bytes:

@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -190,10 +191,13 @@ def decoded(
     def decode(run: CopyRun | BlockRun) -> tuple[int, memoryview]:
         if isinstance(run, BlockRun):
             return run.start, memoryview(reader.read(run.block))
-        plain = memoryview(library.get_shared(run.chunk))
+        # What is needed once is not kept: its memory is there for the next one.
+        get = library.get_shared if uses[run.chunk] > 1 else library.get
+        plain = memoryview(get(run.chunk))
         return run.start, plain[run.at * PAGE : run.at * PAGE + run.size]
 
-    todo = (run for run in runs if not isinstance(run, FileRun))
+    todo = [run for run in runs if not isinstance(run, FileRun)]
+    uses = Counter(run.chunk for run in todo if isinstance(run, CopyRun))
     few = _FEW if library.backend.traffic is None else 1
     return workers.in_order(decode, todo, 4 * workers.count(), few)
 
@@ -221,12 +225,15 @@ def file_runs(
             for page, pages, number, at in zip(*table.folded(), strict=True)
             if (page // PAGES in table.layers) == layered
         ]
-        seen = [_seen(places[number], at, size) for _, size, number, at in stretches]
+        # Of a chunk that does not lie on the page grid as it is, nothing can be seen.
+        seen = [None if place is None or not mappable(place) else place for place in places]
         paths = _paths(library, {place.volume for place in seen if place is not None})
         mapped: dict[bytes, Location] = {}
         there: list[tuple[bytes, int, int, int]] = []
-        for (start, size, number, at), place in zip(stretches, seen, strict=True):
-            if place is None or place.volume not in paths:
+        for start, size, number, at in stretches:
+            place = seen[number]
+            # A page that the chunk does not fill would show what follows it in the file.
+            if place is None or at + size > place.stored or place.volume not in paths:
                 yield CopyRun(start, size, table.ids[number], at // PAGE)
             else:
                 mapped[table.ids[number]] = place
@@ -252,19 +259,12 @@ def _joined(
         yield volume, begin, end - begin, begin + shift
 
 
-def _seen(place: Location | None, at: int, size: int) -> Location | None:
-    """The place of a chunk, where so many bytes of it from `at` on can be seen in its volume."""
-    if place is None or not mappable(place):
-        return None
-    # A page that the chunk does not fill would show what follows it in the file.
-    return place if at + size <= place.stored else None
-
-
 def _paths(library: Library, volumes: set[bytes]) -> dict[bytes, Path]:
     """The files of volumes, of those that have one. Where each has to be fetched first, they are
     fetched at the same time."""
     names = sorted(volumes)
-    ask = workers.fetching().map if len(names) > 1 else map
+    remote = library.backend.traffic is not None
+    ask = workers.fetching().map if remote and len(names) > 1 else map
     found = zip(names, ask(library.backend.path, names), strict=True)
     return {name: path for name, path in found if path is not None}
 

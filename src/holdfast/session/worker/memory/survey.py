@@ -21,16 +21,16 @@ _OTHERS = frozenset(map(id, (
 
 
 class Found(NamedTuple):
-    """Where their memory is, and those that hold many objects, in one piece."""
+    """Where their memory is and what has it, and those that hold many objects, in one piece."""
 
-    places: set[Place]
-    objects: list[Any]  # arrays
+    places: dict[Place, Any]  # arrays
+    objects: list[Any]  # the same
 
 
 def look(namespace: Mapping[str, object]) -> Found:
     others = _OTHERS
     values = [value for value in list(namespace.values()) if id(type(value)) not in others]
-    found = Found(set(), [])
+    found = Found({}, [])
     for value in values:
         try:
             _look(value, found)
@@ -53,7 +53,7 @@ def _look(value: object, found: Found) -> None:
             root = root.base
         whole = root.flags.c_contiguous or root.flags.f_contiguous
         if root.nbytes >= LARGE and whole and not root.dtype.hasobject:
-            found.places.add((root.__array_interface__["data"][0], root.nbytes))
+            found.places[root.__array_interface__["data"][0], root.nbytes] = root
 
 
 def arrays(value: object) -> Iterable[Any]:  # numpy is the user's choice: nothing is imported

@@ -1,0 +1,192 @@
+"""Memory ahead of its capture: what was begun with it is gone on with only if it fits."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.session.noted import Noted, parts
+
+from holdfast import sync
+from holdfast.model.errors import CaptureFailed, Corrupt
+from holdfast.protocol.session_messages import (
+    AheadMessage,
+    CheckpointCreatedMessage,
+    MemoryMessage,
+)
+from holdfast.session.ahead import Ahead, Begun
+from holdfast.session.captured import Captured
+from holdfast.session.memory import Distant, Memories
+from holdfast.store import open_store
+
+SETUP = "import numpy as np\na = np.arange(1_000_000)\nb = np.ones(500_000)\nkeep = None"
+SLY = """
+class Sly:
+    def __reduce__(self):
+        {act}
+        return Sly, ()
+keep = Sly()
+"""
+
+
+class Watched(Noted):
+    """A session's past that knows what was begun ahead, and whether that was of use."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.begun: list[Begun | None] = []
+
+    def begin(self, told: AheadMessage, memory: Memories, **options: Any) -> Begun | None:
+        self.begun.append(super().begin(told, memory, **options))
+        return self.begun[-1]
+
+    def used(self) -> list[str]:
+        """The parts that the last checkpoint was begun with."""
+        begun = self.begun[-1]
+        return [] if begun is None or begun.parent is None else sorted(begun.told)
+
+
+def whole(session: Any) -> dict[str, tuple[int, str]]:
+    """The same moment, with nothing taken over and nothing ahead."""
+    store = open_store("memory://")
+    before = session._keeper._history
+    history = Noted.of(session, store)
+    try:
+        made = session.checkpoint()
+    finally:
+        session._keeper._history = before
+    assert history.brought == history.memory
+    return parts(store, made.checkpoint)
+
+
+@pytest.mark.parametrize("url", ["memory://", ""])
+def test_what_changed_comes_ahead_and_is_what_it_would_have_been(url: str, tmp_path: Path) -> None:
+    store = open_store(url or tmp_path)
+    with sync.Session("work", store=store) as session:
+        history = Watched.of(session, store)
+        session.execute(SETUP, check=True)
+        session.checkpoint()
+        assert history.begun == []  # there is nothing to be ahead of
+        session.execute("a[100_000:150_000] += 1\nb[:7] = 3", check=True)
+        made = session.checkpoint()
+        assert len(history.used()) == 2
+        assert set(history.used()) <= {part.name for part in store.show(made.checkpoint).parts}
+        assert 0 < history.brought < history.memory // 4
+        session.checkpoint()
+        assert len(history.begun) == 1  # nothing changed
+        assert parts(store, made.checkpoint) == whole(session)
+    with sync.Session.resume("work", store=store) as session:
+        assert session.execute("int(a.sum()), float(b.sum())").value == (
+            sum(range(1_000_000)) + 50_000,
+            500_014.0,
+        )
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "a[500_000] = 7", "a[100_000] = 7", "globals().pop('a', None)",
+        "a.resize(999_999, refcheck=False) if 'a' in globals() else None",
+    ],
+)  # fmt: skip
+def test_an_object_that_changes_memory_while_it_is_pickled(act: str) -> None:
+    store = open_store("memory://")
+    with sync.Session("work", store=store) as session:
+        session.execute(SETUP, check=True)
+        session.checkpoint()
+        session.execute("a[100_000:150_000] += 1" + SLY.format(act=act), check=True)
+        session.checkpoint()
+        session.execute("keep = None\nb[0] = 5", check=True)
+        made = session.checkpoint()
+        assert parts(store, made.checkpoint) == whole(session)
+
+
+def test_a_capture_that_fails_takes_it_back() -> None:
+    store = open_store("memory://")
+    with sync.Session("work", store=store, max_checkpoint_bytes=20 << 20) as session:
+        history = Watched.of(session, store)
+        session.execute(SETUP, check=True)
+        session.checkpoint()
+        session.execute("a[:9] = 1\nc = [bytes([i]) * 1_000_000 for i in range(25)]", check=True)
+        with pytest.raises(CaptureFailed, match="more than max_checkpoint_bytes"):
+            session.checkpoint()
+        assert len(history.begun) == 1
+        session.execute("del c\na[20:29] = 1", check=True)
+        made = session.checkpoint()
+        assert len(history.used()) == 1
+        assert parts(store, made.checkpoint) == whole(session)
+
+
+def message(**fields: Any) -> MemoryMessage:
+    about = {"request_id": 3, "name": "buffers/b1", "size": 9000, "base": 2, "ahead": True}
+    return MemoryMessage(**(about | {"stretches": ((0, 5),)} | fields))  # type: ignore[arg-type]
+
+
+def captured(told: MemoryMessage, file: int) -> Captured:
+    memory = Memories()
+    memory.take(told, Distant(os.dup(file), 0))
+    return Captured({}, memory, CheckpointCreatedMessage(request_id=3))
+
+
+@pytest.mark.parametrize(
+    ("now", "parent", "fits"),
+    [
+        (message(), "p", True),
+        (message(), "another", False),
+        (message(stretches=((0, 6),)), "p", False),
+        (message(base=1), "p", False),
+        (message(address=8), "p", False),
+        (message(name="buffers/b2"), "p", False),
+        (message(ahead=False, behind=True), "p", False),
+    ],
+)
+def test_what_it_fits(now: MemoryMessage, parent: str, fits: bool) -> None:
+    store = open_store("memory://")
+    file = os.memfd_create("ahead")
+    os.write(file, b"bytes and more of them")
+    draft = store.draft("session/x")
+    ahead = Ahead(lambda told, memory: Begun(draft, "p", {"buffers/b1": told.memory[0]}))
+    ahead.take(AheadMessage(request_id=3, memory=(message(),)), os.dup(file))
+    assert ahead._work is not None
+    ahead._work.result()  # what nobody has come to is not waited for
+    found = ahead.begun(captured(now, file), parent)
+    assert (found is not None) == fits
+    if found is not None:
+        found.draft.put("x", b"it is open")
+        found.draft.commit()
+    assert ahead.begun(captured(now, file), parent) is None  # it is somebody's already
+
+
+def test_what_nobody_asks_for_is_given_up() -> None:
+    store = open_store("memory://")
+    go = threading.Event()
+    made: list[Begun] = []
+
+    def begin(told: AheadMessage, memory: Memories) -> Begun:
+        go.wait()
+        made.append(Begun(store.draft("session/x"), None, {}))
+        return made[-1]
+
+    file = os.memfd_create("ahead")
+    ahead = Ahead(begin)
+    ahead.take(AheadMessage(request_id=3), file)
+    while not ahead._work.running():  # type: ignore[union-attr]
+        pass
+    work = ahead._work
+    ahead.give_up()
+    go.set()
+    assert work is not None
+    work.result()
+    ahead.give_up()  # twice is as good as once
+    with pytest.raises(Exception, match="finished"):
+        made[0].draft.put("x", b"")
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(file)
+
+
+def test_memory_ahead_of_what_is_no_file() -> None:
+    with pytest.raises(Corrupt, match="not there"):
+        Memories().take(message(), Distant.memory_of(os.getpid()))
