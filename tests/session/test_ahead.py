@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,9 @@ def test_what_nobody_asks_for_is_given_up() -> None:
     assert work is not None
     work.result()
     ahead.give_up()  # twice is as good as once
+    until = time.monotonic() + 10
+    while not made[0].draft._done and time.monotonic() < until:
+        time.sleep(0.001)  # that is seen to just after the result is there
     with pytest.raises(Exception, match="finished"):
         made[0].draft.put("x", b"")
     with pytest.raises(OSError, match="Bad file"):

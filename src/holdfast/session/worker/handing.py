@@ -98,7 +98,7 @@ class Outbox:
 
     def _room(self, size: int) -> mmap.mmap:
         """The beginning of the file, as memory: written to as such, pages that are there already
-        take a quarter of the time that the kernel takes for them."""
+        take a third of the time that the kernel takes for them."""
         if self._mapped is None or len(self._mapped) < size:
             size = -(-size // _STEP) * _STEP
             if os.fstat(self._file).st_size < size:

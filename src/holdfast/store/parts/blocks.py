@@ -267,7 +267,11 @@ class PageTable:
         found = self._run_counts.get(block)
         if found is None:
             if len(self._run_counts) < _SINGLE:
-                found = len(_runs(self.chunk[block], self.at[block])[0])
+                chunk, at = self.chunk[block], self.at[block]
+                if (chunk == chunk[0]).all() and (at == _in_order()).all():
+                    found = 1  # as nearly always
+                else:
+                    found = len(_runs(chunk, at)[0])
                 self._run_counts[block] = found
             else:
                 starts, _ = _runs(self.chunk.reshape(-1), self.at.reshape(-1))
@@ -284,8 +288,6 @@ class PageTable:
         number = int(self.chunk[block, 0])
         if number == HOLE or self.ids[number] != found:
             return None
-        if (self.chunk[block] == number).all() and (self.at[block] == _in_order()).all():
-            return found  # as nearly always, and known at once
         return found if self.run_count(block) <= 2 else None
 
     def shared_ids(self) -> frozenset[bytes]:
