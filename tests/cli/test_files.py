@@ -34,7 +34,15 @@ def test_show(run, manager: StateManager) -> None:
     assert told["parent"] == manager.list_checkpoints()[2].id
     assert run("show", "state/job~2", "--part", "state").json["step"] == 0
     assert run("show", "state/job", "--part", "other").code == 3
-    assert run("show", "state/job~3").code == 3
+
+
+def test_an_ancestor_that_is_not_kept(run, manager: StateManager) -> None:
+    oldest = manager.list_checkpoints()[-1]
+    for command in (("show", "state/job~3"), ("diff", "state/job~3", "state/job")):
+        outcome = run(*command)
+        assert outcome.code == 3
+        assert f"nothing before checkpoint {oldest.id} of job is kept" in outcome.err
+        assert "list --files" in outcome.err
 
 
 def test_diff(run, manager: StateManager) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Corrupt, NotFound, Unsupported
+from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
 from holdfast.model.subject import Subject
 from holdfast.store import Store
 from holdfast.store.leases import Right
@@ -50,7 +50,12 @@ def write(
 
 
 def read(store: Store, bundle: Checkpoint, trust: bool) -> Record:
-    """What a bundle binds. Raises Corrupt, Unsupported or Denied."""
+    """What a bundle binds. Raises BadInput, Corrupt, Unsupported or Denied."""
+    if bundle.subject.kind != "bundle":
+        raise BadInput(
+            f"{bundle.short} of {bundle.subject} is no bundle",
+            hint="`holdfast list --kind bundle` shows those that are",
+        )
     try:
         found = msgspec.convert(store.value(bundle, PART, trust=trust), Record)
     except msgspec.ValidationError as error:

@@ -74,7 +74,7 @@ def make(
 @trust_option
 @click.pass_obj
 def show(invocation: Invocation, id: str, trust: bool) -> None:  # noqa: A002
-    """Show what a bundle binds; ID may be its name."""
+    """Show what a bundle binds; ID may be its subject, bundle/NAME."""
     from holdfast.bundle import record
     from holdfast.view.table import Column, table
 
@@ -103,7 +103,7 @@ def show(invocation: Invocation, id: str, trust: bool) -> None:  # noqa: A002
 @trust_option
 @click.pass_obj
 def restore(invocation: Invocation, id: str, server: str | None, trust: bool) -> None:  # noqa: A002
-    """Bring all members back to where a bundle has them, at once; ID may be its name.
+    """Bring all members back to where a bundle has them, at once; ID may be bundle/NAME.
 
     What a server runs goes back by it; of what nobody runs, the head moves. A member that another
     program runs is refused, and then nothing has happened.

@@ -43,12 +43,14 @@ def meant(invocation: Invocation, text: str, insist: bool) -> Kept | None:
     place = home(invocation.environ)
     if insist or finding.is_stamp(text):
         return finding.find(text, place)
-    if not text.startswith("state/") or _in_store(invocation, text.partition("~")[0]):
+    subject = text.partition("~")[0]
+    if not subject.startswith("state/") or _in_store(invocation, subject):
         return None
     try:
-        return finding.find(text, place)
+        finding.find_session(subject.removeprefix("state/"), place)
     except NotFound:
         return None  # let the store say so
+    return finding.find(text, place)
 
 
 def _in_store(invocation: Invocation, text: str) -> bool:

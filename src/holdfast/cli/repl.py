@@ -11,7 +11,6 @@ from holdfast.cli.invocation import Invocation
 from holdfast.cli.reference import trust_option
 
 if TYPE_CHECKING:
-    from holdfast.model.checkpoint import Checkpoint
     from holdfast.session import Session
     from holdfast.store import Store
 
@@ -54,7 +53,7 @@ async def _open(
 ) -> tuple[Session, int]:
     """The session, and the number of its next cell."""
     from holdfast.session import Session
-    from holdfast.view.session import came_back
+    from holdfast.view.session import came_back, next_cell
 
     wanted = Session(name, store=store, fresh=True, auto_checkpoint="cell")
     head = await asyncio.to_thread(store.head, wanted.subject)
@@ -65,10 +64,4 @@ async def _open(
     invocation.tell(f"{session.subject}, from {head.short} ({head.reason})")
     for line in came_back(session.report) if session.report is not None else []:
         invocation.tell(line)
-    return session, await asyncio.to_thread(_next_cell, store, head, trust)
-
-
-def _next_cell(store: Store, head: Checkpoint, trust: bool) -> int:
-    environment = store.value(head, "environment", trust=trust)
-    ran = environment.get("execution_count", 0) if isinstance(environment, dict) else 0
-    return ran + 1 if isinstance(ran, int) else 1
+    return session, await asyncio.to_thread(next_cell, store, head, trust)

@@ -183,7 +183,10 @@ def from_os_error(error: OSError, doing: str) -> HoldfastError:
                 text, hint="the file system is read-only; use another store or remount it"
             )
         case errno.EACCES | errno.EPERM:
-            return Denied(text, hint="check who owns the store's directory, or set HOLDFAST_STORE")
+            return Denied(
+                text,
+                hint="check who owns that directory, or set HOLDFAST_HOME or HOLDFAST_STORE",
+            )
         case errno.ENOENT:
             return NotFound(text)
         case errno.EMFILE | errno.ENFILE:

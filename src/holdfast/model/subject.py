@@ -41,7 +41,8 @@ class Subject:
         ):
             raise BadInput(
                 f"bad subject name: {self.name!r}",
-                hint="1 to 255 bytes; no spaces, control characters or any of ~ @ ^ : \\ * ? [ ]",
+                hint="1 to 255 bytes; no spaces, control characters or any of ~ @ ^ : \\ * ? [ ],"
+                " and no empty part, . or .. between slashes",
             )
 
     @staticmethod

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.model.errors import BadInput, Conflict, from_os_error
 from holdfast.server.answers import Ending
 
+MAX_PORT = 65535
 GRACE_SECONDS = 5
 IDLE_SECONDS = 5  # between two requests on one connection
 REQUEST_SECONDS = 20.0  # for a request to arrive whole: its head and its (small) body
@@ -26,7 +27,9 @@ PING_SECONDS = 20.0  # a client that does not answer for so long is gone
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises Conflict when the port is in use, BadInput for a bad host."""
+    """A listening socket. Raises Conflict for a port in use, BadInput for a bad host or port."""
+    if not 0 <= port <= MAX_PORT:  # getaddrinfo would cut it to 16 bits, and listen elsewhere
+        raise BadInput(f"no such port: {port}", hint="from 0 to 65535; 0 takes a free one")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -73,7 +73,10 @@ def find(text: str, home: Path) -> Kept:
     for _ in range(int(match[2] or 1) if match[2] is not None else 0):
         earlier = lineage.earlier(head, present)
         if earlier is None:
-            raise NotFound(f"nothing before checkpoint {head.origin} of {match[1]} is kept")
+            raise NotFound(
+                f"nothing before checkpoint {head.origin} of {match[1]} is kept",
+                hint="`holdfast list --files` shows what is",
+            )
         head = earlier
     return Kept(session, head, text)
 
@@ -96,7 +99,10 @@ def rollback(session: Directory, to: StateCheckpoint | None = None) -> StateChec
     head = session.head()
     target = to or (lineage.earlier(head, session.checkpoints()) if head else None)
     if target is None:
-        raise NotFound(f"{session.session_id} has nothing to go back to")
+        raise NotFound(
+            f"{session.session_id} has nothing to go back to",
+            hint="give the checkpoint to go to (`--to` on the command line)",
+        )
     return session.back_to(target, limit=_NO_LIMIT)
 
 

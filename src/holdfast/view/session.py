@@ -10,6 +10,7 @@ from holdfast.view.table import Column, table
 from holdfast.view.words import count, size
 
 if TYPE_CHECKING:
+    from holdfast.model.checkpoint import Checkpoint
     from holdfast.model.report import Item, Report
     from holdfast.model.subject import Subject
     from holdfast.protocol.session_messages import Variable
@@ -70,6 +71,13 @@ def moved(store: Store, subject: Subject, report: Report) -> list[str]:
     head = store.head(subject)
     where = [f"now at {head.short}: {head.reason}"] if head is not None else []
     return where + came_back(report)
+
+
+def next_cell(store: Store, checkpoint: Checkpoint, trust: bool) -> int:
+    """The number of the cell that is run next after this checkpoint."""
+    environment = store.value(checkpoint, "environment", trust=trust)
+    ran = environment.get("execution_count", 0) if isinstance(environment, dict) else 0
+    return ran + 1 if isinstance(ran, int) else 1
 
 
 def whos(

@@ -134,6 +134,9 @@ class Loop:
         session = self._session
         for line in await asyncio.to_thread(views.moved, session.store, session.subject, report):
             self._tell(line)
+        head = await asyncio.to_thread(session.store.head, session.subject)
+        if head is not None:  # it was just restored, so whoever signed it is trusted
+            self._number = await asyncio.to_thread(views.next_cell, session.store, head, True)
 
     async def _whos(self) -> None:
         session = self._session

@@ -30,6 +30,11 @@ def create(root: Path, disk: Disk) -> None:
         make_missing_folders(root, disk)
         disk.sync_way(root)
         _write_marker(root, disk)
+    except NotADirectoryError as error:
+        raise BadInput(
+            f"there cannot be a store at {root}: a file is in the way",
+            hint="set HOLDFAST_HOME or HOLDFAST_STORE to a directory, or name one: --store",
+        ) from error
     except OSError as error:
         raise from_os_error(error, f"making a store at {root}") from error
 
