@@ -45,6 +45,13 @@ def test_an_ancestor_that_is_not_kept(run, manager: StateManager) -> None:
         assert "list --files" in outcome.err
 
 
+@pytest.mark.parametrize("verb", ["log", "undo"])
+def test_verbs_of_the_store_say_where_it_is(run, manager: StateManager, verb: str) -> None:
+    outcome = run(verb, "state/job")
+    assert outcome.code == 3
+    assert "it is kept as files" in outcome.err
+
+
 def test_diff(run, manager: StateManager) -> None:
     lines = run("diff", "state/job~1", "state/job").out.splitlines()
     assert [line.split() for line in lines[1:]] == [

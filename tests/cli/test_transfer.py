@@ -37,6 +37,12 @@ def test_a_checkpoint_goes_over_in_a_file(
     assert run("show", "state/demo", "--part", "still", "--store", there).out == "always the same"
 
 
+def test_a_folder_that_is_not_there(run: Run, ids: list[str], tmp_path: Path) -> None:
+    outcome = run("export", "state/demo", str(tmp_path / "nowhere" / "demo.holdfast"))
+    assert outcome.code == 11
+    assert outcome.err.startswith(f"error: there is no folder {tmp_path / 'nowhere'}\nhint: ")
+
+
 def test_json_and_ancestors(run: Run, ids: list[str], there: str, tmp_path: Path) -> None:
     file = str(tmp_path / "demo.holdfast")
     exported = run("export", "state/demo", file, "--ancestors", "--json").json

@@ -91,7 +91,13 @@ def test_a_checkpoint_from_the_command_line(
             command, env={**os.environ, "HOLDFAST_TOKEN": "wrong"}, capture_output=True, text=True
         )
         assert refused.returncode == 8
-        assert "wants its token" in refused.stderr
+        assert "wants its token, not this one" in refused.stderr
+        listing = [HOLDFAST, "template", "list", "--server", server.url]
+        refused = subprocess.run(
+            listing, env={**os.environ, "HOLDFAST_TOKEN": "wrong"}, capture_output=True, text=True
+        )
+        assert refused.returncode == 8
+        assert "hint: HOLDFAST_TOKEN=" in refused.stderr
 
 
 def test_a_whole_life(server: Server, api: httpx.Client, store: Store) -> None:

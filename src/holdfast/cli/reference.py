@@ -24,6 +24,9 @@ files_option = click.option(
 )
 
 
+_ALL = "`holdfast subjects` shows all there are"
+
+
 def find(store: Store, text: str) -> Checkpoint:
     """The checkpoint that is meant. Raises NotFound, with the subjects that are called alike."""
     from holdfast.model.errors import NotFound
@@ -57,9 +60,24 @@ def find_subject(store: Store, text: str, hint: str = "its subject is {subject}"
     if not store.history(subject):
         raise NotFound(
             f"there is no subject {subject}",
-            hint=_alike(store, text) or "`holdfast subjects` shows all there are",
+            hint=_as_files(subject) or _alike(store, text) or _ALL,
         )
     return subject
+
+
+def _as_files(subject: Subject) -> str | None:
+    """What to say of a state that is there, but not in the store."""
+    from holdfast.model.errors import HoldfastError
+    from holdfast.model.home import home
+    from holdfast.state import finding
+
+    if subject.kind != "state":
+        return None
+    try:
+        finding.find_session(subject.name, home())
+    except HoldfastError:
+        return None
+    return "it is kept as files, which `list`, `show`, `diff`, `rollback` and `fork` know"
 
 
 def _checkpoint(store: Store, text: str) -> Checkpoint | None:

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.cli.invocation import Invocation
 
 SECONDS = 600.0
+TOKEN_HINT = "HOLDFAST_TOKEN=... of that server"
 
 
 def post(invocation: Invocation, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
@@ -31,9 +32,8 @@ def post(invocation: Invocation, url: str, path: str, body: Mapping[str, object]
     except urllib.error.HTTPError as refused:
         told = _error(refused.read())
         if refused.code == 401:
-            raise Denied(
-                f"{url} runs it and wants its token", hint="HOLDFAST_TOKEN=... of that server"
-            ) from None
+            wanted = "its token" if token is None else "its token, not this one"
+            raise Denied(f"{url} runs it and wants {wanted}", hint=TOKEN_HINT) from None
         made = all_kinds().get(str(told.get("kind")), HoldfastError)
         raise made(str(told.get("message", refused)), hint=told.get("hint")) from None
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.remote import TOKEN_HINT
 
 SECONDS = 600.0  # making something inside may take its time
 
@@ -56,6 +57,8 @@ def ask(
             kind, message, hint = told["kind"], told["message"], told.get("hint")
         except (ValueError, KeyError, TypeError):
             kind, message, hint = "fault", f"the server answered {error.code}", None
+        if error.code == 401:
+            hint = TOKEN_HINT  # the server's own is for those who write requests
         raise all_kinds().get(kind, HoldfastError)(message, hint=hint) from None
     except (URLError, OSError) as error:
         why = getattr(error, "reason", error)

@@ -143,6 +143,8 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     except FileExistsError:
         raise Conflict(f"{path} appeared meanwhile", hint="name another file") from None
     except OSError as error:
+        if not path.parent.is_dir():
+            raise BadInput(f"there is no folder {path.parent}", hint="make it first") from None
         raise from_os_error(error, "writing the archive") from error
     finally:
         with suppress(OSError):  # gone already, or the disk is
