@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Corrupt
-from holdfast.sandbox.upper import pack, unpack
+from holdfast.sandbox.upper import pack, unpack, write
 
 
 def packed(folder: Path) -> bytes:
@@ -30,6 +30,27 @@ def described(folder: Path) -> dict[str, tuple[object, ...]]:
             *(size, content, link),
         )
     return found
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    """A program may make files with more of them than its disk has room."""
+    upper, target, file = tmp_path / "upper", tmp_path / "target", tmp_path / "file"
+    upper.mkdir()
+    target.mkdir()
+    with open(upper / "sparse", "xb") as sparse:
+        for at, data in ((5000, b"some"), (30 << 20, b"more"), (45 << 20, bytes(8192) + b"x" * 9)):
+            sparse.seek(at)
+            sparse.write(data)
+    os.truncate(upper / "sparse", (60 << 20) + 77)
+    (upper / "nothing").write_bytes(b"")
+    before = described(upper)
+    with open(file, "xb") as packing:
+        write(packing, pack(upper))
+    assert file.read_bytes() == packed(upper)
+    with open(file, "rb") as packing:
+        unpack(packing, target)
+    assert described(target) == before
+    assert max(each.stat().st_blocks * 512 for each in (file, target / "sparse")) < 1 << 20
 
 
 def test_a_layer_comes_back_as_it_was(tmp_path: Path) -> None:

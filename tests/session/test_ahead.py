@@ -31,6 +31,42 @@ class Sly:
         return Sly, ()
 keep = Sly()
 """
+# No copy of a process with threads is made, however long the capture before took.
+HERE = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+# Arrays whose memory has pages in common, of which a thread has all but one at first.
+NEIGHBOURS = """
+import threading
+import numpy as np
+class Held: pass
+keep = None  # comes before what is held
+held = Held()
+go, done = threading.Event(), threading.Event()
+def show(arrays):
+    go.wait()
+    held.arrays = arrays
+    done.set()
+large = np.ones(1_000_000)
+del large
+arrays = [np.zeros(160_000) + 1 for _ in range(9)]
+a = arrays.pop(4)
+threading.Thread(target=show, args=(arrays,), daemon=True).start()
+del arrays
+"""
+LATE = """
+class Late:
+    def __init__(self):
+        self.array, self.count, self.pending = a, 0, [1]
+    def __getstate__(self):
+        for each in self.pending:
+            self.array[self.count] = each
+            self.count += 1
+        self.pending = []
+        return self.__dict__
+keep = Late()
+"""
 
 
 class Watched(Noted):
@@ -103,6 +139,45 @@ def test_an_object_that_changes_memory_while_it_is_pickled(act: str) -> None:
         session.execute("keep = None\nb[0] = 5", check=True)
         made = session.checkpoint()
         assert parts(store, made.checkpoint) == whole(session)
+
+
+@pytest.mark.parametrize("other", [700, 100_000])
+def test_what_an_object_writes_while_it_is_pickled_belongs_to_its_checkpoint(other: int) -> None:
+    """Else its record would speak of values that are not there."""
+    with sync.Session("work", store=open_store("memory://")) as session:
+        session.execute(HERE + SETUP + LATE, check=True)
+        session.checkpoint()
+        for number in range(2, 5):
+            session.execute(f"a[{other}] = {number}\nkeep.pending.append({number})", check=True)
+            made = session.checkpoint()
+            session.rollback(made)
+            found = session.execute("keep.count, keep.pending, a[: keep.count].tolist()").value
+            assert found == (number, [], [*range(1, number + 1)])
+
+
+def test_what_is_written_while_a_neighbour_is_found_is_not_forgotten() -> None:
+    """To watch memory with pages that are watched already is to look at those, too: what was copied
+    before may be old then, and nobody would find it again."""
+    with sync.Session("work", store=open_store("memory://")) as session:
+        session.execute(NEIGHBOURS + SLY.format(act="a[-1] += 1"), check=True)
+        session.execute("keep = None", check=True)
+        session.checkpoint()
+        session.execute("a[-1] = 1\nkeep = Sly()\ngo.set()\ndone.wait()", check=True)
+        session.checkpoint()
+        session.execute("keep = None", check=True)
+        now = session.execute("int(a[-1])").value
+        assert now > 1
+        session.rollback(session.checkpoint())
+        assert session.execute("int(a[-1])").value == now
+
+
+def test_times_in_records_where_there_were_numbers() -> None:
+    with sync.Session("work", store=open_store("memory://")) as session:
+        session.execute(HERE + SETUP, check=True)
+        session.checkpoint()
+        session.execute("a[5] = 7\na.dtype = [('at', 'M8[s]'), ('value', 'i8')]", check=True)
+        session.rollback(session.checkpoint())
+        assert session.execute("int(a['value'][2]), a['at'][3].item().second").value == (7, 6)
 
 
 def test_a_capture_that_fails_takes_it_back() -> None:

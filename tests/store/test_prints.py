@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zlib
 from pathlib import Path
@@ -224,3 +225,20 @@ def test_a_part_may_be_put_and_not_be_committed(place: Path) -> None:
         assert {path.name: path.read_bytes() for path in prints()} == kept
         data[0] ^= 1
         assert put(store, data).stored_bytes < PAGE + FRAME
+
+
+def test_what_others_left_on_the_shelf(place: Path) -> None:
+    """Drafts of those who died while they wrote are removed one day; what is no name is nothing."""
+    with open_store(place) as store:
+        put(store, text(24))
+        [kept] = prints()
+        old, new, other = (
+            kept.with_name(name) for name in (".old", ".new", "z" * 32 + "-" + "z" * 32)
+        )
+        for path in (old, new, other):
+            path.write_bytes(b"x")
+        os.utime(old, (1, 1))
+        first = put(store, text(25))
+        put(store, text(26))
+        store.delete(first)
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)

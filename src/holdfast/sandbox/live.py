@@ -318,5 +318,4 @@ class LiveSandbox:
 
 def _pack(folder: Path, files: Path) -> None:
     with open(files, "xb") as file:
-        for block in upper.pack(folder):
-            file.write(block)
+        upper.write(file, upper.pack(folder))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -20,6 +20,7 @@ XATTR = "SCHILY.xattr."
 OPAQUE = "trusted.overlay.opaque"
 _KEPT = (OPAQUE, "security.capability")
 _BLOCK = 1 << 20
+_HOLE = bytes(4096)
 # Sees to it that an entry can be made at a place; False where nothing is to be made then.
 MakeRoom = Callable[[tarfile.TarInfo, Path], bool]
 
@@ -136,6 +137,20 @@ def unpack(source: BinaryIO, upper: Path, make_room: MakeRoom = _there_is) -> No
         os.utime(path, ns=(time, time))
 
 
+def write(file: BinaryIO, blocks: Iterable[bytes]) -> None:
+    """Into a new file. Pages of zeros become holes: what is inside may have more of them than there
+    is room on the disk."""
+    for block in blocks:
+        step = len(_HOLE) if _HOLE in block else max(1, len(block))
+        for start in range(0, len(block), step):
+            piece = block[start : start + step]
+            if piece == _HOLE:
+                file.seek(step, os.SEEK_CUR)
+            else:
+                file.write(piece)
+    file.truncate()
+
+
 LayOut = Callable[[BinaryIO, Path], None]  # a packed layer, in a folder
 
 
@@ -158,8 +173,7 @@ def _make(archive: tarfile.TarFile, info: tarfile.TarInfo, path: Path, upper: Pa
         if content is None:
             raise Corrupt(f"{info.name!r} has no content")
         with open(path, "xb") as file:
-            while block := content.read(_BLOCK):
-                file.write(block)
+            write(file, iter(lambda: content.read(_BLOCK), b""))
     elif info.isfifo():
         os.mkfifo(path)
     elif info.ischr() and (info.devmajor, info.devminor) == (0, 0):

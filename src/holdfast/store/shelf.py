@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from holdfast.store.keys import Keyring
 
 LIMIT = 256 * 1024 * 1024  # bytes of all files of a shelf
 _NAME_SIZE = 32 + 1 + 32
+_HEX = frozenset("0123456789abcdef")
+_OVER = 3600  # seconds after which nobody writes a draft any more
 _SEAL = 16 + 1 + 64  # digits of a key's id and of what it says
 
 
@@ -125,6 +128,10 @@ class Shelf:
 
     def _thin(self, newest: Original) -> None:
         """Remove what the newest file replaces, and the oldest beyond the limit."""
+        assert self._folder is not None  # whoever keeps has looked
+        for draft in self._folder.glob(".*"):  # of those who died
+            if draft.stat().st_mtime < time.time() - _OVER:
+                draft.unlink(missing_ok=True)
         left = LIMIT
         for path in sorted(self._paths(), key=lambda each: each.stat().st_mtime_ns, reverse=True):
             replaced = path.name.startswith(newest.line) and path.name != newest.name
@@ -153,4 +160,4 @@ class Shelf:
 
 
 def _is_name(name: str) -> bool:
-    return len(name) == _NAME_SIZE and name[32] == "-" and name.replace("-", "").isalnum()
+    return len(name) == _NAME_SIZE and name[32] == "-" and _HEX.issuperset(name[:32] + name[33:])

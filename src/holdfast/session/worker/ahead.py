@@ -29,7 +29,11 @@ def images(places: Mapping[Place, Any], labels: Labels, tracker: Tracker) -> dic
         if not runs:
             continue
         bare = owner.view("i8") if owner.dtype.kind in "mM" else owner  # times have no buffers
-        image = Image(memory(bare), place[0], _SKEW, tracker.base, runs)
+        try:
+            view = memory(bare)
+        except ValueError:  # nor have records with times in them, at a place that had others
+            continue
+        image = Image(view, place[0], _SKEW, tracker.base, runs, tracker.looks(place))
         needed += image.needed
         if needed > MOST or len(runs) > RUNS:
             return {}

@@ -122,6 +122,8 @@ class Capture:
         gc.disable()  # a collection in the middle would run finalizers of the user's objects
         try:
             self._capture()
+            if self._around.ran:
+                self._around.tracker.look_again()
         finally:
             if collecting:
                 gc.enable()

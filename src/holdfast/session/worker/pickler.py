@@ -41,6 +41,11 @@ _LIBRARIES = {
     "torch",
 }  # fmt: skip
 LARGE = 1 << 20  # a buffer of this size leaves the record
+_REDUCERS = (
+    "__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__",
+    "__getattribute__", "__getattr__",
+)  # fmt: skip
+_MRO = type.__dict__["__mro__"].__get__  # without asking the class
 
 
 class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -64,6 +69,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduce = self._families[kind]
         except KeyError:
             reduce = self._families[kind] = family(kind)
+            self._around.ran = self._around.ran or _runs_code(kind)
         if reduce is None:
             if issubclass(kind, Placeholder):
                 return self._placeholder(obj)
@@ -275,6 +281,12 @@ def _trusted(kind: type) -> bool:
     if hashes is not None and hashes is not object.__hash__:
         return False
     return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
+
+
+def _runs_code(kind: type) -> bool:
+    """Whether pickling instances runs code of theirs, which may write to memory."""
+    own = [each for each in _MRO(kind) if type_module(each).partition(".")[0] not in _LIBRARIES]
+    return any(name in vars(each) for each in own for name in _REDUCERS)
 
 
 def _module_of(obj: object, name: str) -> str | None:

@@ -34,6 +34,7 @@ class Surroundings:
     objects: Mapping[str, object]  # the other way round
     kept: Labels
     limit: int | None = None
+    ran: bool = False  # whether code of the user's has, while records were made
     apart: bool = False  # whether this is a copy of the session's process
     threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
@@ -90,7 +91,8 @@ class Surroundings:
         runs = self.tracker.changed(place, known_as(label, skew))
         base = self.tracker.base if runs is not None else 0
         whole = [(0, place[1])]
-        return Image(memory(owner), place[0], skew, base, whole if runs is None else runs)
+        runs = whole if runs is None else runs
+        return Image(memory(owner), place[0], skew, base, runs, self.tracker.looks(place))
 
     def outer(self, obj: type) -> tuple[type, str] | None:
         """The defined class that a class stands in, and the way to it from there."""

@@ -30,6 +30,7 @@ class Image(NamedTuple):
     skew: int
     base: int  # the capture that has the rest; 0: all bytes are needed
     runs: Runs  # from an offset up to another
+    looks: int = 0  # what is found by another one may be in bytes that were copied before it
 
     @property
     def needed(self) -> int:

@@ -31,6 +31,7 @@ class Region(msgspec.Struct):  # a dataclass takes ten times as long to define
     dirty: dict[int, Runs] = {}  # found at which capture
     labels: dict[int, str] = {}  # what it was called in which capture
     hot: int = 0
+    looks: int = 0  # that found something: memory that was copied before one of them may be old
 
     @property
     def place(self) -> Place:
@@ -91,6 +92,17 @@ class Tracker:
         found, self._unwatched = self._unwatched, []
         self.watch(found)  # as far as it is there still
 
+    def look_again(self) -> None:
+        """Code has run since this capture began: what that wrote belongs to it, too."""
+        if self._pagemap is not None and self._process == os.getpid():
+            for group in _groups(self._regions.values()):
+                self._look(group)
+
+    def looks(self, place: Place) -> int:
+        """Tells a copy of some memory from one that was made when less was known."""
+        region = self._regions.get(place)
+        return 0 if region is None else region.looks
+
     def _open(self) -> None:
         """For this process; of a fork's regions nothing is known."""
         self._process = os.getpid()
@@ -115,6 +127,7 @@ class Tracker:
         for region in group:
             mine = [run for run in found if run[0] < region.end and run[1] > region.start]
             region.dirty.setdefault(self._now, []).extend(mine)
+            region.looks += bool(mine)
 
     def _judge(self, region: Region) -> None:
         """Forget what nobody will ask for, and a region that does not pay."""
