@@ -268,9 +268,23 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-def test_none_outlives_a_server_that_was_killed(tmp_path: Path) -> None:
+# Killed when it has just been created.
+EARLY = """
+import asyncio
+from holdfast.sandbox.engines.gvisor import GvisorBox
+
+async def wait(self, number):
+    print(self._build.name, flush=True)
+    await asyncio.sleep(1000)
+
+GvisorBox.wait_for_image = wait
+"""
+
+
+@pytest.mark.parametrize("code", [ALONE, EARLY + ALONE], ids=["waiting", "made"])
+def test_none_outlives_a_server_that_was_killed(code: str, tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", ALONE, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as server:
         assert server.stdout is not None
         groups = limits.left_by(server.stdout.readline().strip())

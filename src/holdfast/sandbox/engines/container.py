@@ -75,11 +75,16 @@ class ContainerBox:
 
     # -- what they share
 
-    async def begin(self, verb: str, *options: str) -> None:
+    async def tie(self) -> None:
+        """See to it that what is begun ends with us, where nothing inside would."""
+
+    async def begin(self, verb: str, *options: str, tied: bool = False) -> None:
         """Raises HoldfastError and leaves nothing."""
         try:
             words = [verb, *options, "--bundle", str(self.folder), self._build.name]
             try:
+                if tied:
+                    await self.tie()
                 await asyncio.to_thread(self._lay_out)
                 argv, log = self.launching([*self._command, *words])
                 process = await launch.start(argv, self.launched, log, self._environ, self._spawn)
@@ -149,10 +154,10 @@ class ContainerEngine(Generic[BoxType]):
     async def prepare(self, build: Build) -> Waiting:
         raise self.capabilities.lack("prepared", self.name)
 
-    async def begin(self, build: Build, verb: str, *options: str) -> BoxType:
+    async def begin(self, build: Build, verb: str, *options: str, tied: bool = False) -> BoxType:
         if build.network:
             self.capabilities.need("network", self.name)
         groups = limits.make(build.name, build.limits, processes=self.host_processes(build))
         box = self.box(build, groups)
-        await box.begin(verb, *options)
+        await box.begin(verb, *options, tied=tied)
         return box

@@ -98,7 +98,7 @@ class GvisorEngine(ContainerEngine["GvisorBox"]):
 
     async def prepare(self, build: Build) -> GvisorBox:
         number = build.folder / "kernel.pid"
-        box = await self.begin(build, "create", f"--pid-file={number}")
+        box = await self.begin(build, "create", f"--pid-file={number}", tied=True)
         try:
             await box.wait_for_image(number)
         except BaseException as error:
@@ -137,12 +137,15 @@ class GvisorBox(ContainerBox):
     def launching(self, words: Sequence[str]) -> tuple[list[str], Path | None]:
         return self._groups.wrap(words), self.log
 
-    async def wait_for_image(self, number: Path) -> None:
-        """Make ready what was created, as far as that can be done ahead, and let its kernel stand
-        still. Raises HoldfastError or OSError."""
+    async def tie(self) -> None:
+        """Before anything is created: whoever kills the server meanwhile leaves nothing either."""
         if not self._groups.folders:
             raise Unsupported("without control groups, what waits would outlive a killed server")
         self._lifeline = await Lifeline.tie(self._groups, self.log, self._environ, self._spawn)
+
+    async def wait_for_image(self, number: Path) -> None:
+        """Make ready what was created, as far as that can be done ahead, and let its kernel stand
+        still. Raises HoldfastError or OSError."""
         if self._direct is not None:
             await asyncio.to_thread(control.connect_loopback, self._direct, STEP_SECONDS)
         self._still = Still(int(number.read_text()))
