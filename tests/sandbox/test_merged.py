@@ -16,14 +16,14 @@ from holdfast.model.errors import Corrupt, Unsupported
 from holdfast.sandbox import merged, upper, volume
 from holdfast.sandbox.volume import Volume
 
-HELD = ("/proc", "/opt/tools")
+HELD = ("/proc", "/srv/tools")
 
 
 @pytest.fixture
 def lower(tmp_path: Path) -> Path:
     """A root with something of every kind in it."""
     place = tmp_path / "lower"
-    for name in ("proc", "opt/tools", "etc/deep/er", "same", "replaced", "emptied/below", "home"):
+    for name in ("proc", "srv/tools", "etc/deep/er", "same", "replaced", "emptied/below", "home"):
         (place / name).mkdir(parents=True)
     for name in ("etc/a", "etc/b", "etc/deep/c", "replaced/d", "emptied/e", "emptied/below/f"):
         (place / name).write_text(name)
@@ -123,7 +123,7 @@ def test_it_is_what_a_layer_below_shows(volumes: list[Volume], lower: Path) -> N
     assert (lower / "etc/a").read_text() == "etc/a"
 
 
-@pytest.mark.parametrize("path", ["proc", "opt", "opt/tools"])
+@pytest.mark.parametrize("path", ["proc", "srv", "srv/tools"])
 @pytest.mark.parametrize("how", ["gone", "new"])
 def test_what_a_mount_is_on_is_not_removed(
     volumes: list[Volume], lower: Path, path: str, how: str
@@ -137,7 +137,7 @@ def test_what_a_mount_is_on_is_not_removed(
     volume.mount_root(warm, lower)
     with pytest.raises(Unsupported, match="in the way"):
         merged.unpack(io.BytesIO(layer), warm.merged, HELD)
-    assert (warm.merged / "opt/tools").is_dir()
+    assert (warm.merged / "srv/tools").is_dir()
     assert (warm.merged / "proc").is_dir()
 
 
