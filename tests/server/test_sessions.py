@@ -92,7 +92,7 @@ def test_a_checkpoint_from_the_command_line(
         )
         assert refused.returncode == 8
         assert "wants its token, not this one" in refused.stderr
-        listing = [HOLDFAST, "template", "list", "--server", server.url]
+        listing = [HOLDFAST, "template", "list", "--server", server.address]
         refused = subprocess.run(
             listing, env={**os.environ, "HOLDFAST_TOKEN": "wrong"}, capture_output=True, text=True
         )
