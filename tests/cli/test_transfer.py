@@ -39,7 +39,7 @@ def test_a_checkpoint_goes_over_in_a_file(
 
 def test_a_folder_that_is_not_there(run: Run, ids: list[str], tmp_path: Path) -> None:
     outcome = run("export", "state/demo", str(tmp_path / "nowhere" / "demo.holdfast"))
-    assert outcome.code == 11
+    assert outcome.code == 3
     assert outcome.err.startswith(f"error: there is no folder {tmp_path / 'nowhere'}\nhint: ")
 
 

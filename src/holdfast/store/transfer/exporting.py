@@ -14,7 +14,7 @@ from typing import BinaryIO
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Conflict, Corrupt, from_os_error
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, from_os_error
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
@@ -133,7 +133,11 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     try:
         check_target(path, replace=replace)
-        with draft.open("xb") as file:
+        try:
+            opened = draft.open("xb")
+        except FileNotFoundError:
+            raise NotFound(f"there is no folder {path.parent}", hint="make it first") from None
+        with opened as file:
             yield file
             file.flush()
             disk.sync_file(file.fileno(), "archive data")
@@ -143,8 +147,6 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     except FileExistsError:
         raise Conflict(f"{path} appeared meanwhile", hint="name another file") from None
     except OSError as error:
-        if not path.parent.is_dir():
-            raise BadInput(f"there is no folder {path.parent}", hint="make it first") from None
         raise from_os_error(error, "writing the archive") from error
     finally:
         with suppress(OSError):  # gone already, or the disk is
