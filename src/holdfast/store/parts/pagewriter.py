@@ -68,6 +68,8 @@ class _Changes(NamedTuple):
         cls, words: Words, pages: NDArray[np.intp], moved: list[Extent] | None = None
     ) -> _Changes:
         contents = words[pages]  # a copy: they may be in a window that is fetched over
+        if contents[:, 0].all():  # as mostly, and then none of them is zero
+            return cls(pages[:0], pages, contents, moved)
         used = np.bitwise_or.reduce(contents, axis=1) != 0
         if used.all():
             return cls(pages[:0], pages, contents, moved)
