@@ -82,6 +82,28 @@ async def test_a_checkpoint_that_fails_leaves_the_sandbox_as_it_was(
         assert await back.rest() == (told, 1000)
 
 
+async def test_memory_that_does_not_fit_leaves_the_sandbox_as_it_was(
+    start: Starter, small_disk: Path, holdfast_home: Path
+) -> None:
+    """The store finds out while the engine is still writing."""
+    server = start("--engine", "gvisor", "--store", str(small_disk / "store"))
+    wire = await created(server, enable_checkpoint=True)
+    hold = "import os, time; x = os.urandom(60 << 20); print('held', flush=True); time.sleep(600)"
+    await wire.send(language="python", code=hold)
+    await wire.until("stdout")
+    await wire.send(action="checkpoint", during_execution=True)
+    assert await wire.rest() == (["CHECKPOINTING", "CHECKPOINT_ERROR", "error"], 4000)
+    assert "space" in wire.heard[-1]["message"]
+    assert list(holdfast_home.rglob("pages.img")) == []
+    async with attach(server, wire.identity) as back:
+        assert await back.until("RUNNING") == ["RUNNING"]
+        await back.send(action="kill_process")
+        await back.until("EXECUTION_DONE")
+        assert await back.run("bash", "echo alive") == "alive\n"
+        await back.send(action="kill_sandbox")
+        await back.rest()
+
+
 def _fill_log(store: Store, subject: str) -> None:
     """To the last byte of the page that its end is in."""
     for number in range(1000):

@@ -6,7 +6,7 @@ stays behind these few methods. `holdfast.testing.engines` has the suite that ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -93,6 +93,12 @@ class Box(Protocol):
 
     def ceilings(self, limits: Mapping[str, int]) -> Mapping[str, int]:
         """Limits of a process, as the kernel below holds them for this sandbox alone."""
+        ...
+
+    @property
+    def in_order(self) -> Sequence[str]:
+        """Files of an image that `freeze` writes from their beginning to their end, so that they
+        can be read meanwhile."""
         ...
 
     async def freeze(self, image: Path) -> None:

@@ -12,6 +12,7 @@ from holdfast.model.tracing import span
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import keeping
 from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.live import Frozen, LiveSandbox
 from holdfast.store import Store
@@ -90,25 +91,48 @@ class Freezer:
         aside: bool = False,
     ) -> Checkpoint:
         """Keep a moment in the store; aside, no head comes to it. Raises CaptureFailed."""
-        config = keeping.config_of(
-            sandbox.request,
-            sandbox.token,
-            frozen.epoch,
-            frozen.executions,
-            sandbox.session,
-            frozen.running,
-        )
+        moment = moment_of(sandbox, frozen)
+        return await self._save(sandbox, moment, reason, stage=stage, aside=aside)
+
+    async def put_away(self, sandbox: LiveSandbox, reason: str) -> tuple[Frozen, Checkpoint]:
+        """A checkpoint of a sandbox that stands still from then on; what its engine writes is
+        stored while it does. Raises CaptureFailed; then the sandbox goes on as it was."""
+        coming = Coming()
+        saving = asyncio.create_task(self._save(sandbox, coming, reason))
+        try:
+            frozen = await sandbox.freeze(coming)
+        except BaseException:
+            coming.fails()
+            await asyncio.wait([saving])
+            if not saving.cancelled():
+                saving.exception()  # why there was nothing to save is on its way already
+            raise
+        try:
+            coming.is_there(moment_of(sandbox, frozen))
+            return frozen, await saving
+        except BaseException:
+            await sandbox.thaw()
+            await asyncio.to_thread(frozen.discard)
+            raise
+
+    async def _save(
+        self,
+        sandbox: LiveSandbox,
+        moment: Moment | Coming,
+        reason: str,
+        *,
+        stage: str | None = None,
+        aside: bool = False,
+    ) -> Checkpoint:
         root = sandbox.body.build.root
         try:
             return await asyncio.to_thread(
                 keeping.save,
                 self.store,
                 keeping.subject_of(sandbox.identity),
+                moment,
                 reason=reason,
-                config=config,
                 environment={**self.engine.environment(), "root": root.digest},
-                files=frozen.files,
-                image=frozen.image,
                 lease=sandbox.lease,
                 stage=stage,
                 aside=aside,
@@ -128,11 +152,22 @@ class Freezer:
                     keeping.save,
                     self.store,
                     keeping.snapshot_subject(name),
+                    Moment(keeping.config_of(CreateRequest(), "", 0, []), frozen.files, None),
                     reason=f"files of {sandbox.identity}",
-                    config=keeping.config_of(CreateRequest(), "", 0, []),
                     environment={"root": sandbox.body.build.root.digest},
-                    files=frozen.files,
-                    image=None,
                 )
             finally:
                 self.discard(frozen)
+
+
+def moment_of(sandbox: LiveSandbox, frozen: Frozen) -> Moment:
+    """What a checkpoint has of a sandbox."""
+    config = keeping.config_of(
+        sandbox.request,
+        sandbox.token,
+        frozen.epoch,
+        frozen.executions,
+        sandbox.session,
+        frozen.running,
+    )
+    return Moment(config, frozen.files, frozen.image)

@@ -23,6 +23,7 @@ from holdfast.model.subject import Subject
 from holdfast.oci.memory import stored
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import upper
+from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.upper import Fill, LayOut
 from holdfast.store import Store
@@ -102,29 +103,36 @@ class Kept:
 def save(
     store: Store,
     subject: Subject,
+    moment: Moment | Coming,
     *,
     reason: str,
-    config: Mapping[str, object],
     environment: Mapping[str, object],
-    files: Path,
-    image: Path | None,
     lease: Lease | None = None,
     stage: str | None = None,
     aside: bool = False,
 ) -> Checkpoint:
-    """Write a checkpoint; durable when this returns."""
+    """Write a checkpoint; durable when this returns. Raises CaptureFailed for a moment that was
+    coming, and never was there."""
     # Whoever waits for this waits longer for compression than for the disk; a network is slower
     # than both.
     split: Split = "segment" if store.traffic is None else "pages"
     with store.draft(subject, reason=reason, lease=lease, stage=stage, aside=aside) as draft:
-        draft.put(CONFIG, {"format": FORMAT, **config}, split="structure")
+        # It is in the file cache as the engine wrote it, and is restored from there.
+        put = partial(draft.put, split=split, moved=True, passing=True)
+        done: set[str] = set()
+        if isinstance(moment, Coming):
+            for growing in moment.growing():
+                put(MEMORY + growing.path.name, growing)
+                done.add(growing.path.name)
+            moment = moment.moment()
+        draft.put(CONFIG, {"format": FORMAT, **moment.config}, split="structure")
         draft.put(ENVIRONMENT, dict(environment), split="structure")
-        draft.put(FILES, files, split="content")
+        draft.put(FILES, moment.files, split="content")
+        image = moment.image
         if image is not None and image.is_dir():
-            done = stored.put(draft, image, MEMORY, _before(store, subject), split)
+            done |= stored.put(draft, image, MEMORY, _before(store, subject), split)
             for name in sorted(set(os.listdir(image)) - done):
-                # It is in the file cache as the engine wrote it, and is restored from there.
-                draft.put(MEMORY + name, image / name, split=split, moved=True, passing=True)
+                put(MEMORY + name, image / name)
         return draft.commit()
 
 

@@ -64,13 +64,7 @@ class Exits:
             self._freezer.check(sandbox, during_execution or force)
             await sandbox.keep_session(force=force)
             began = time.perf_counter()
-            frozen = await sandbox.freeze()
-            try:
-                checkpoint = await self._freezer.save(sandbox, frozen, reason)
-            except BaseException:
-                await sandbox.thaw()
-                await asyncio.to_thread(frozen.discard)
-                raise
+            frozen, checkpoint = await self._freezer.put_away(sandbox, reason)
             await asyncio.to_thread(self._recent.keep, checkpoint.id, frozen)
             pause = (time.perf_counter() - began) * 1000
             sandbox.away = True

@@ -21,6 +21,7 @@ from holdfast.sandbox import keeping, languages
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.coming import Moment
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.freezing import Freezer
 from holdfast.sandbox.keeping import Kept
@@ -101,11 +102,9 @@ class Templates:
                 keeping.save,
                 self._store,
                 keeping.template_subject(name),
+                Moment(config, frozen.files, frozen.image),
                 reason=f"template of {sandbox.identity}",
-                config=config,
                 environment={**engine.environment(), "root": root.digest},
-                files=frozen.files,
-                image=frozen.image,
             )
             await self._shelve(name, made, frozen)
             return made

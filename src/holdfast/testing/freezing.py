@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from holdfast.model.errors import CaptureFailed, Unsupported
 from holdfast.runtime.trial import mounts_below
 from holdfast.sandbox import keeping, limits, roots, upper
 from holdfast.sandbox.body import Body, Workshop
+from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.line import Running
 from holdfast.sandbox.process import WINDOW, Process
 from holdfast.sandbox.replay import Replay
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.start import Start
+from holdfast.store.parts.sources import windows
 from holdfast.testing.programs import bash, begin, output_after, output_lines, result, run
 from holdfast.testing.waiting import until
 
@@ -126,6 +129,14 @@ def packed(body: Body, into: Path) -> Fill:
     return partial(keeping.unpack_files, into)
 
 
+def _read_along(coming: Coming) -> dict[str, bytes]:
+    """What a thread reads of an image while it is written, by the names of its files."""
+    return {
+        source.path.name: b"".join(bytes(fetch()) for fetch in windows(source))
+        for source in coming.growing()
+    }
+
+
 class FreezingSuite:
     """What an engine must do about freezing. Inherit, and give the fixture `engine`."""
 
@@ -179,6 +190,25 @@ class FreezingSuite:
         assert [int(line) for line in lines] == list(
             range(int(lines[0]), int(lines[0]) + len(lines))
         )
+
+    async def test_what_is_read_while_it_is_written_is_what_it_is(
+        self, make: Make, tmp_path: Path
+    ) -> None:
+        body = await make()
+        hold = "x = bytearray(range(256)) * (64 << 12); print('held', flush=True); input()"
+        await output_lines(await begin(body, "python", "-c", hold), 1)
+        image, coming = tmp_path / "image", Coming()
+        coming.begins(image, body.box.in_order)
+        along = asyncio.create_task(asyncio.to_thread(_read_along, coming))
+        await body.line.quiesce(1)
+        await body.box.freeze(image)
+        coming.is_there(Moment({}, tmp_path / "files.tar", image))
+        read = await along
+        assert sorted(read) == sorted(body.box.in_order)
+        for name, found in read.items():
+            assert found == (image / name).read_bytes()
+        await body.box.thaw()
+        await body.line.resume(1)
 
     async def test_a_failed_freeze_leaves_it_running(
         self, engine: Engine, make: Make, tmp_path: Path

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.model.errors import BadInput, NotFound
+from holdfast.model.errors import BadInput, CaptureFailed, NotFound
 from holdfast.store import Store
-from holdfast.store.parts.sources import WINDOW, windows
+from holdfast.store.parts.sources import WINDOW, Growing, windows
 
 SPLITS = ["whole", "content", "pages", "segment"]
 GRID = np.arange(24, dtype=np.float64).reshape(4, 6)
@@ -158,3 +158,39 @@ def test_a_source_that_fails_leaves_nothing_behind(
     assert store.list() == [first]
     assert store.verify(deep=True).ok
     assert store.read(save(noise(5 * WINDOW), split), "part") == noise(5 * WINDOW)
+
+
+@pytest.mark.parametrize("skew", [0, 16])
+@pytest.mark.parametrize("size", [0, 1, WINDOW - 16, WINDOW, 3 * WINDOW + 5])
+def test_a_file_that_grows_is_read_to_its_end(tmp_path: Path, noise, size: int, skew: int) -> None:
+    data, path, written = noise(size), tmp_path / "file", 0
+    pieces = [100_000, 1, WINDOW, WINDOW]
+
+    def grow() -> None:
+        """Between two looks of whoever reads."""
+        nonlocal written
+        end = min(size, written + (pieces.pop() if pieces else size))
+        with path.open("ab") as file:
+            file.write(data[written:end])
+        written = end
+
+    path.touch()
+    rests: list[int] = []
+    source = Growing(path, lambda: written == size, lambda: (rests.append(written), grow()))
+    assert (
+        b"".join(bytes(fetch()) for fetch in windows(source, skew))
+        == bytes(skew if size + skew else 0) + data
+    )
+    assert rests == sorted(rests)
+    assert bool(rests) == bool(size)  # and without waiting, where it is complete
+
+
+def test_a_file_that_stops_growing_is_no_part(store: Store, save, tmp_path: Path, noise) -> None:
+    (tmp_path / "file").write_bytes(noise(2 * WINDOW))
+
+    def never() -> bool:
+        raise CaptureFailed("it was given up")
+
+    with pytest.raises(CaptureFailed, match="given up"):
+        save(Growing(tmp_path / "file", never, lambda: None), "segment")
+    assert store.list() == []

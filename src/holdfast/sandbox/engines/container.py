@@ -48,6 +48,10 @@ class ContainerBox:
     def pipes(self) -> tuple[int, int]:
         return self.launched.ours
 
+    @property
+    def in_order(self) -> Sequence[str]:
+        return ()  # nothing is known of how an image is written
+
     # -- what each runtime has of its own
 
     def config(self) -> Config:

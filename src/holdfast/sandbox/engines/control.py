@@ -20,6 +20,7 @@ from holdfast.model.tracing import span
 
 KNOWN = ("20240729.0",)  # as `runsc --version` ends, whoever built it
 IMAGE = ("checkpoint.img", "pages_meta.img", "pages.img")  # its files, in the order of messages
+IN_ORDER = IMAGE[2:]  # those that are written from their beginning to their end
 _ANSWER = 1 << 16
 _NOWHERE = {"Route": {"Destination": {"IP": "", "Mask": None}, "Gateway": ""}, "Name": ""}
 # As `runsc` has it for `--network=none`: addresses, and masks as base64 of their bytes.
@@ -81,6 +82,11 @@ def checkpoint(place: Path, image: Path, seconds: float) -> None:
         for name in IMAGE:
             files += [os.open(image / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)]
         _ask(place, "Checkpoint", options, seconds, files)
+        # Whoever wrote them did so through the position that we have, too. Somebody may have read
+        # along, so this must be so.
+        for name, fd in zip(IMAGE, files, strict=True):
+            if name in IN_ORDER and os.lseek(fd, 0, os.SEEK_CUR) != os.fstat(fd).st_size:
+                raise HoldfastError(f"the sandbox's kernel did not write {name} in order")
     finally:
         for fd in files:
             os.close(fd)

@@ -168,6 +168,10 @@ class GvisorBox(ContainerBox):
         if self._lifeline is not None:
             self._lifeline.untie()  # the agent hears from now on when we are gone
 
+    @property
+    def in_order(self) -> Sequence[str]:
+        return control.IN_ORDER if self._direct is not None else ()
+
     async def freeze(self, image: Path) -> None:
         name = self._build.name
         direct = self._direct

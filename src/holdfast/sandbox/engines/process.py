@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Unsupported
@@ -112,6 +112,7 @@ class ProcessBox:
     """What was launched, and everything below it."""
 
     process: Begun | None = None
+    in_order: Sequence[str] = ()  # there is no image
 
     def __init__(self, build: Build, groups: Groups, launcher: launch.Launcher) -> None:
         self._build = build

@@ -22,7 +22,15 @@ class Span(NamedTuple):
     fetch: Callable[[int, int], bytes | bytearray | memoryview]  # an offset and a length
 
 
-Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes] | Span
+class Growing(NamedTuple):
+    """A file that somebody is still writing, from its beginning to its end."""
+
+    path: Path
+    is_complete: Callable[[], bool]  # raises when it will never be
+    rest: Callable[[], object]  # until there may be more
+
+
+Source = bytes | bytearray | memoryview | Path | BinaryIO | Iterable[bytes] | Span | Growing
 
 WINDOW = 512 * 1024  # with what it is compared to, it stays in a processor's own cache
 _PAGE = 4096
@@ -51,6 +59,8 @@ def windows(source: Source, skew: int = 0, size: int = WINDOW) -> Iterator[Fetch
         yield from _path_windows(source, skew, size)
     elif isinstance(source, Span):
         yield from _span_windows(source, skew, size)
+    elif isinstance(source, Growing):
+        yield from _growing_windows(source, skew, size)
     elif (view := _memory(source)) is not None:
         yield from _memory_windows(view, skew, size)
     elif hasattr(source, "read"):
@@ -117,30 +127,47 @@ def _span_windows(span: Span, skew: int, size: int) -> Iterator[Fetch]:
 
 
 def _path_windows(path: Path, skew: int, size: int) -> Iterator[Fetch]:
-    try:
-        # Not blocking, because opening a pipe would wait for somebody to write into it.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise from_os_error(error, _DOING) from error
-    file = _File(fd, path)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f"{path} is not a regular file", hint="open it, and give the open file")
-    if not status.st_size:
+    file = _File(path)
+    if not file.size:
         # Files that the system makes up, as in /proc, have content and no size.
         yield from _stream_windows(file.pieces(size), skew, size)
         return
-    total = status.st_size + skew
+    total = file.size + skew
     for start in range(0, total, size):
         yield file.window(start, min(size, total - start), skew)
+
+
+def _growing_windows(source: Growing, skew: int, size: int) -> Iterator[Fetch]:
+    file, start = _File(source.path), 0
+    while True:
+        complete = source.is_complete()  # before the size: what comes in between is seen next time
+        total = file.size + skew
+        while start + size <= total or (complete and start < total):
+            yield file.window(start, min(size, total - start), skew)
+            start += size
+        if complete:
+            return
+        source.rest()
 
 
 class _File:
     """Keeps a descriptor open as long as a window of it may be fetched."""
 
-    def __init__(self, fd: int, path: Path) -> None:
-        self._fd = fd
+    def __init__(self, path: Path) -> None:
+        """Raises BadInput, or what the system's error means."""
         self._path = path
+        try:
+            # Not blocking, because opening a pipe would wait for somebody to write into it.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            self._fd = -1
+            raise from_os_error(error, _DOING) from error
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise BadInput(f"{path} is not a regular file", hint="open it, and give the open file")
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
 
     def window(self, start: int, length: int, skew: int) -> Fetch:
         def fetch(transient: bool = False) -> memoryview:
@@ -172,7 +199,8 @@ class _File:
             raise from_os_error(error, _DOING) from error
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class _Given:
