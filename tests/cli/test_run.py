@@ -78,7 +78,7 @@ def test_a_cell_that_raises_is_run_again_when_it_was_mended(
     script.write_text(SCRIPT.replace("note(3)", "raise ValueError('not yet')"))
     failed = program("run", "work", "script.py")
     assert failed.code == 1
-    assert "line 12, in <module>" in failed.err  # the script's own line
+    assert 'File "script.py", line 12, in <module>' in failed.err
     assert "error: cell 3 (script.py, line 11): ValueError: not yet" in failed.err
     assert "goes on at cell 3" in failed.err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.session import Session
     from holdfast.session.result import ErrorInfo
     from holdfast.session.script import Cell, Plan
+
+_CELL = re.compile(r'^( *File )"<cell \d+>"', re.MULTILINE)
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -74,6 +77,11 @@ def command(
     # The script's own output is all that a person expects on stdout.
     invocation.show(outcome.document(str(session.subject), dry_run), lambda: "")
     outcome.check(name, file)
+
+
+def _in_file(traceback: str, file: Path) -> str:
+    """A traceback with the script in place of its cells, whose lines have the script's numbers."""
+    return _CELL.sub(lambda found: f'{found[1]}"{file}"', traceback.rstrip("\n")) + "\n"
 
 
 def _told(plan: Plan, file: str) -> str:
@@ -199,7 +207,7 @@ class Run:
             self.outcome.failed, self.outcome.error = cell, result.error
             self.outcome.interrupted = self._asked > 0
             if result.error.traceback and not self._asked:
-                screen.write(result.error.traceback.rstrip("\n") + "\n", "stderr")
+                screen.write(_in_file(result.error.traceback, self.file), "stderr")
             return False
         made = await self.session.checkpoint(reason=f"run {self.file.name}", stage=cell.stage)
         self.outcome.seconds.append(result.duration)
