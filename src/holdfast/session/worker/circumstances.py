@@ -12,7 +12,6 @@ import gc
 import importlib
 import os
 import re
-import signal
 import sys
 import time
 import warnings
@@ -25,8 +24,8 @@ from holdfast.session.worker.placeholder import Placeholder
 # `Any` below: each has a form of its own.
 
 # Handled by the worker itself, or by nobody.
-_NOT_OURS = {signal.SIGINT, signal.SIGALRM, signal.SIGKILL, signal.SIGSTOP}
-_SIGNALS = sorted(int(number) for number in signal.valid_signals() - _NOT_OURS)
+_NOT_OURS = {_signal.SIGINT, _signal.SIGALRM, _signal.SIGKILL, _signal.SIGSTOP}
+_SIGNALS = sorted(_signal.valid_signals() - _NOT_OURS)
 FIRST = ("sys.path", "directory", "environment")  # what an import may need
 
 
@@ -164,7 +163,7 @@ def _set_handlers(wanted: dict[int, Any]) -> None:
     now = _handlers()
     for number, handler in wanted.items():
         if now.get(number) is not handler:
-            signal.signal(number, handler)
+            _signal.signal(number, handler)
 
 
 def _collection() -> tuple[bool, tuple[int, int, int]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.session.worker.kinds.contract import Reduce
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Reduce
+
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
 
