@@ -15,10 +15,9 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from holdfast.session.worker.options import OPTIONS
+from holdfast.session.worker.options import OPTIONS, Option
 from holdfast.session.worker.placeholder import Placeholder
 
 # `Any` below: each has a form of its own.
@@ -27,11 +26,6 @@ from holdfast.session.worker.placeholder import Placeholder
 _NOT_OURS = {_signal.SIGINT, _signal.SIGALRM, _signal.SIGKILL, _signal.SIGSTOP}
 _SIGNALS = sorted(_signal.valid_signals() - _NOT_OURS)
 FIRST = ("sys.path", "directory", "environment")  # what an import may need
-
-
-class _Setting(NamedTuple):
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
 
 
 _decoded: tuple[object, dict[str, str]] = (None, {})  # the environment, and its readable form
@@ -163,7 +157,9 @@ def _set_handlers(wanted: dict[int, Any]) -> None:
     now = _handlers()
     for number, handler in wanted.items():
         if now.get(number) is not handler:
-            _signal.signal(number, handler)
+            import signal  # which takes members of its enumerations, too
+
+            signal.signal(number, handler)
 
 
 def _collection() -> tuple[bool, tuple[int, int, int]]:
@@ -184,15 +180,15 @@ def _set_names(wanted: str) -> None:
 
 
 _SETTINGS = {
-    "sys.path": _Setting(_path, _set_path),
-    "directory": _Setting(_directory, _set_directory),
-    "environment": _Setting(_environment, _set_environment),
-    "limits": _Setting(_limits, _set_limits),
-    "umask": _Setting(_umask, _set_umask),
-    "collection": _Setting(_collection, _set_collection),
-    "warnings": _Setting(_filters, _set_filters),
-    "signals": _Setting(_handlers, _set_handlers),
-    "locale": _Setting(_names, _set_names),
+    "sys.path": Option(_path, _set_path),
+    "directory": Option(_directory, _set_directory),
+    "environment": Option(_environment, _set_environment),
+    "limits": Option(_limits, _set_limits),
+    "umask": Option(_umask, _set_umask),
+    "collection": Option(_collection, _set_collection),
+    "warnings": Option(_filters, _set_filters),
+    "signals": Option(_handlers, _set_handlers),
+    "locale": Option(_names, _set_names),
 }
 NAMES = (*_SETTINGS, *OPTIONS)
 

@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, CoroutineType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
@@ -16,7 +17,6 @@ from holdfast.session.worker import interrupts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.memory.limited import Limited
 
 _COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without all that `inspect` imports
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
@@ -48,7 +48,7 @@ class Runner:
         error: ErrorMessage | None = None
         try:
             begin()
-            with Limited(memory_limit):
+            with nullcontext() if memory_limit is None else _limited(memory_limit):
                 value = self._evaluate(self.count, dedented(code))
             shown = show(value)
         except BaseException as raised:  # noqa: BLE001  # SystemExit and interrupts end only the cell
@@ -107,6 +107,12 @@ class Runner:
             return asyncio.run(cell())
         finally:
             mend()
+
+
+def _limited(most: int) -> AbstractContextManager[None]:
+    from holdfast.session.worker.memory.limited import Limited  # most sessions have no limit
+
+    return Limited(most)
 
 
 def _future_flags() -> int:
