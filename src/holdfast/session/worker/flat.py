@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Reduce
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _INLINE = (tuple, frozenset)
 
 
-class Flat(NamedTuple):
+class Flat(msgspec.Struct, frozen=True):
     """The nodes of a structure: what each is made from, and what is in it."""
 
     nodes: list[Any]
