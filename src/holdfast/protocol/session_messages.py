@@ -1,6 +1,7 @@
 """The session's messages (spec/session-v1.md). New fields get defaults, so old data reads."""
 
-from __future__ import annotations
+# Annotations are no texts here: msgspec would have to evaluate each of them, a millisecond in all,
+# for which a session that comes back waits.
 
 from functools import cache
 from typing import Any, Literal

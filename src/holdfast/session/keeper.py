@@ -266,6 +266,7 @@ class Keeper:
         launching = Launching(self._driver)
         launching.begin()
         try:
+            await asyncio.sleep(0)  # what looks for the checkpoint would only keep it from starting
             await asyncio.to_thread(self._history.head)  # raises NotFound before anything is owned
             await self.own()
             head = await asyncio.to_thread(self._history.head)  # nobody moves it any more

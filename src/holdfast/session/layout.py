@@ -1,6 +1,6 @@
 """What a session's checkpoint holds, as values (spec/session-v1.md). It does no I/O."""
 
-from __future__ import annotations
+# Annotations are no texts here, as in `session_messages.py`.
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, TypeVar

@@ -25,15 +25,12 @@ from holdfast.session.spawner import spawn
 
 START_TIMEOUT = 60.0
 
-# What is made by these imports stays, so the collector of garbage would only look at it in vain.
 _BOOT = (
-    "import gc, sys\n"
-    "gc.disable()\n"
+    "import sys\n"
     "root = sys.argv.pop()\n"
     "if root not in sys.path: sys.path.append(root)\n"
-    "from holdfast.session.worker.{module} import main\n"
-    "gc.enable()\n"
-    "main(sys.argv[1:])"
+    "from holdfast.session.worker.boot import boot\n"
+    "boot({module!r}, sys.argv[1:])"
 )
 
 

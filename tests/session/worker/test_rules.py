@@ -12,9 +12,10 @@ from holdfast.model.secrets import secret, secret_name, secret_value
 from holdfast.session.layout import Record, decode_records, encode_record, lowest
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.codes import CodeIndex, nested
+from holdfast.session.worker.objects import fill
 from holdfast.session.worker.plain import containers
 from holdfast.session.worker.secrets import redact, suspect
-from holdfast.session.worker.segments import cut, fill, look
+from holdfast.session.worker.segments import cut, look
 from holdfast.session.worker.sharing import changeable, changeable_ids, connected, shared_ids
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.session.layout import BUFFERS
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import RUNS, Image, known_as
-from holdfast.session.worker.memory.tracker import Place, Tracker
+from holdfast.session.worker.memory.image import RUNS, Image
+from holdfast.session.worker.memory.tracker import Place, Tracker, known_as
 from holdfast.session.worker.surroundings import memory
 
 MOST = 4 << 20  # bytes: more of them are not copied while the session waits

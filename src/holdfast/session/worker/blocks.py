@@ -21,7 +21,6 @@ from holdfast.session.worker.secrets import suspect
 
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
 
-MANY = 8192  # values; fewer are pickled where they are
 _FIXED = {str, bytes, int, float, complex, bool, type(None)}
 _FEW = 64  # addresses that tell most blocks apart
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from holdfast.session import layout
 from holdfast.session.worker.blocks import Sent
-from holdfast.session.worker.memory.image import Image, known_as
+from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.tracker import known_as
 from holdfast.session.worker.units import own_part
 
 

@@ -12,27 +12,20 @@ import gc
 import importlib
 import os
 import re
-import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from holdfast.session.worker.options import OPTIONS
+from holdfast.session.worker.options import OPTIONS, Option
 from holdfast.session.worker.placeholder import Placeholder
 
 # `Any` below: each has a form of its own.
 
 # Handled by the worker itself, or by nobody.
-_NOT_OURS = {signal.SIGINT, signal.SIGALRM, signal.SIGKILL, signal.SIGSTOP}
-_SIGNALS = sorted(int(number) for number in signal.valid_signals() - _NOT_OURS)
+_NOT_OURS = {_signal.SIGINT, _signal.SIGALRM, _signal.SIGKILL, _signal.SIGSTOP}
+_SIGNALS = sorted(_signal.valid_signals() - _NOT_OURS)
 FIRST = ("sys.path", "directory", "environment")  # what an import may need
-
-
-class _Setting(NamedTuple):
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
 
 
 _decoded: tuple[object, dict[str, str]] = (None, {})  # the environment, and its readable form
@@ -164,6 +157,8 @@ def _set_handlers(wanted: dict[int, Any]) -> None:
     now = _handlers()
     for number, handler in wanted.items():
         if now.get(number) is not handler:
+            import signal  # which takes members of its enumerations, too
+
             signal.signal(number, handler)
 
 
@@ -185,15 +180,15 @@ def _set_names(wanted: str) -> None:
 
 
 _SETTINGS = {
-    "sys.path": _Setting(_path, _set_path),
-    "directory": _Setting(_directory, _set_directory),
-    "environment": _Setting(_environment, _set_environment),
-    "limits": _Setting(_limits, _set_limits),
-    "umask": _Setting(_umask, _set_umask),
-    "collection": _Setting(_collection, _set_collection),
-    "warnings": _Setting(_filters, _set_filters),
-    "signals": _Setting(_handlers, _set_handlers),
-    "locale": _Setting(_names, _set_names),
+    "sys.path": Option(_path, _set_path),
+    "directory": Option(_directory, _set_directory),
+    "environment": Option(_environment, _set_environment),
+    "limits": Option(_limits, _set_limits),
+    "umask": Option(_umask, _set_umask),
+    "collection": Option(_collection, _set_collection),
+    "warnings": Option(_filters, _set_filters),
+    "signals": Option(_handlers, _set_handlers),
+    "locale": Option(_names, _set_names),
 }
 NAMES = (*_SETTINGS, *OPTIONS)
 

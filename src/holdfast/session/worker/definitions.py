@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import builtins
 import weakref
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NoReturn
+
+import msgspec
 
 from holdfast.session.layout import Definition
 from holdfast.session.worker.cells import first_line
@@ -22,7 +24,7 @@ from holdfast.session.worker.snapshots import Snapshot, inner_classes
 _HOOK = "__holdfast_ran__"
 
 
-class Site(NamedTuple):
+class Site(msgspec.Struct, frozen=True):
     """A statement that defines or imports something."""
 
     kind: Literal["class", "function", "import"]

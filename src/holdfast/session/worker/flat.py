@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from holdfast.session.worker.kinds.contract import Reduce
+import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Reduce
+
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
 
 _INLINE = (tuple, frozenset)
 
 
-class Flat(NamedTuple):
+class Flat(msgspec.Struct, frozen=True):
     """The nodes of a structure: what each is made from, and what is in it."""
 
     nodes: list[Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import mmap
-import signal
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class Interrupts:
         self._came = False
 
     def install(self) -> None:
-        signal.signal(signal.SIGINT, self._on_signal)
+        _signal.signal(_signal.SIGINT, self._on_signal)
 
     @contextmanager
     def running(self, execution_id: int) -> Iterator[None]:

@@ -9,7 +9,6 @@ import msgspec
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import Record
-from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.runner import clean, type_name
 
@@ -39,6 +38,8 @@ class Items:
 
     def describe(self, names: Mapping[str, object]) -> None:
         """Say of each what it is and how much of it, unless it was left out."""
+        from holdfast.session.worker.inspection import measure  # a restore describes nothing
+
         for name, item in self._items.items():
             if item.outcome != "skipped" and name in names:
                 value = names[name]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` is all of this as enumerations
 import _socket
 import ctypes
-import gc
 import importlib
 import os
 import platform
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ from holdfast.protocol.session_messages import (
     ResultMessage,
     ShutdownMessage,
 )
-from holdfast.session.worker import budget
+from holdfast.session.worker.boot import uncollected
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
@@ -177,6 +176,8 @@ class Worker:
         self._channel.send(answer)
 
     def _fail(self, request_id: int, error: BaseException) -> None:
+        from holdfast.session.worker import budget  # what was captured, and was too much
+
         self._end_if_forked()
         described = budget.explained(describe(error, self._cells), error)
         kind = "KeyboardInterrupt" if isinstance(error, Interrupted) else described.error_type
@@ -192,20 +193,14 @@ class Worker:
 
 def _import(modules: tuple[str, ...]) -> None:
     """Load what a restore, which is on its way, will need."""
-    from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
+    with uncollected(), resting():
+        from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
 
-    # What a library makes while it is imported stays: a collector finds nothing there, slowly.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with resting():
+        try:
             for module in modules:
                 importlib.import_module(module)
-    except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
-        return
-    finally:
-        if collects:
-            gc.enable()
+        except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
+            return
 
 
 def end_with(parent: int) -> bool:
@@ -213,7 +208,7 @@ def end_with(parent: int) -> bool:
 
     False when the parent has gone already.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
     return os.getppid() == parent
 
 

@@ -6,11 +6,13 @@ arguments and the state that it had; restored where the library is, it is what i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker import rebuild
-from holdfast.session.worker.kinds.contract import Reduction
 from holdfast.session.worker.placeholder import Placeholder, describe
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Reduction
 
 # `Any` below: arguments and states are whatever the library made them.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.session.layout import OBJECT, SEGMENT, Record
-from holdfast.session.worker.segments import Container, fill
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.segments import Container
 
 # The values of a record. Raises whatever reading it raises.
 Load = Callable[[Record], tuple[object, ...]]
@@ -91,6 +94,14 @@ class Objects:
             records = [*self._segments.get(each, ()), *filter(None, [self._pool.get(each)])]
             waiting += [used for record in records for used in record.uses]
         return False
+
+
+def fill(container: Container, segment: list[object]) -> None:
+    """The inverse of `segments.cut`."""
+    if isinstance(container, list):
+        container.extend(segment)
+    else:
+        container.update(segment)  # type: ignore[arg-type]  # pairs, as they were cut
 
 
 def own_records(records: Sequence[Record]) -> list[Record]:

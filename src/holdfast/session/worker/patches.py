@@ -11,7 +11,9 @@ import ast
 import sys
 from contextlib import suppress
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from holdfast.session.worker.assignments import LEAVING, Assignments, Path
 from holdfast.session.worker.loading import Loading
@@ -27,7 +29,7 @@ _KEPT_KINDS = {("os", "_Environ"), ("matplotlib", "RcParams")}
 _LATE = {"_abc_impl", "__abstractmethods__", "__slotnames__", "__doc__"}  # set when first needed
 
 
-class _Known(NamedTuple):
+class _Known(msgspec.Struct, frozen=True):
     """A module or a class as it was."""
 
     place: Any

@@ -22,6 +22,7 @@ from holdfast.protocol.session_messages import FORMAT, ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
 from holdfast.session.worker import circumstances, options, randomness, rebuild, tiers
+from holdfast.session.worker.boot import grow_old
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place
 from holdfast.session.worker.definitions import Definitions, Site
@@ -34,9 +35,7 @@ from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.missing import missing_class
 from holdfast.session.worker.objects import Objects, own_records
 from holdfast.session.worker.placeholder import Placeholder
-from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.remake import Remake, set_class
-from holdfast.session.worker.secrets import SHORTEST
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 
@@ -136,7 +135,7 @@ class Restore:
             if name in self.namespace:
                 self.namespace[name] = self.namespace.pop(name)
         self._definitions.patches.apply(self._patches)
-        _grow_old()
+        grow_old()
         rest = [each for each in circumstances.NAMES if each not in circumstances.FIRST]
         self._set_circumstances(rest)
         self._labels.clear()
@@ -390,18 +389,15 @@ class Restore:
         return made
 
     def _reason(self, error: BaseException) -> str:
+        # With all that finds secrets in a text; most restores meet no error.
+        from holdfast.session.worker.reasons import reason_of
+        from holdfast.session.worker.secrets import SHORTEST
+
         known = (value for value in self.secrets.values() if len(value) >= SHORTEST)
         return reason_of(error, known)
 
     def _bind(self, name: str, value: object) -> None:
         self.namespace[name] = self._final[name] = value
-
-
-def _grow_old() -> None:
-    """What was brought back is not new: left so, the collector would look at all of it first."""
-    if gc.get_freeze_count() == 0:  # else the session keeps its own things there
-        gc.freeze()
-        gc.unfreeze()
 
 
 def _filled(cell: layout.Cell, secrets: Mapping[str, str]) -> layout.Cell:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from contextlib import AbstractContextManager, nullcontext
+from types import CodeType, CoroutineType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import NotPlain, encode_plain
@@ -17,8 +17,8 @@ from holdfast.session.worker import interrupts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.memory.limited import Limited
 
+_COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without all that `inspect` imports
 MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
 
 
@@ -48,7 +48,7 @@ class Runner:
         error: ErrorMessage | None = None
         try:
             begin()
-            with Limited(memory_limit):
+            with nullcontext() if memory_limit is None else _limited(memory_limit):
                 value = self._evaluate(self.count, dedented(code))
             shown = show(value)
         except BaseException as raised:  # noqa: BLE001  # SystemExit and interrupts end only the cell
@@ -81,7 +81,7 @@ class Runner:
         if isinstance(last, ast.Expr):
             value = ast.Expression(last.value)
             codes.append(compile(value, cell.filename, "eval", flags, dont_inherit=True))
-        if any(code.co_flags & inspect.CO_COROUTINE for code in codes):
+        if any(code.co_flags & _COROUTINE for code in codes):
             return self._await(codes)
         result: object = None
         try:
@@ -98,8 +98,8 @@ class Runner:
             result: object = None
             for code in codes:
                 result = eval(code, self._namespace)
-                if code.co_flags & inspect.CO_COROUTINE:
-                    assert inspect.iscoroutine(result)
+                if code.co_flags & _COROUTINE:
+                    assert isinstance(result, CoroutineType)
                     result = await result
             return result
 
@@ -107,6 +107,12 @@ class Runner:
             return asyncio.run(cell())
         finally:
             mend()
+
+
+def _limited(most: int) -> AbstractContextManager[None]:
+    from holdfast.session.worker.memory.limited import Limited  # most sessions have no limit
+
+    return Limited(most)
 
 
 def _future_flags() -> int:

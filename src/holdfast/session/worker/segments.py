@@ -73,14 +73,6 @@ def cut(container: Container) -> Iterator[list[object]]:
         yield segment
 
 
-def fill(container: Container, segment: list[object]) -> None:
-    """The inverse of `cut`."""
-    if isinstance(container, list):
-        container.extend(segment)
-    else:
-        container.update(segment)  # type: ignore[arg-type]  # pairs, as they were cut
-
-
 def _is_cut(key: object) -> bool:
     # Not `hash` of a text, which is another one in every process.
     if type(key) is str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 # As `type` itself has it, and the type itself is asked: no user code runs.
 _DICT = type.__dict__["__dict__"].__get__
@@ -30,7 +32,7 @@ def inner_classes(made: object, within: str = "") -> dict[str, type]:
     return found
 
 
-class Carried(NamedTuple):
+class Carried(msgspec.Struct, frozen=True):
     """What a function has besides its code."""
 
     defaults: Any  # `Any`: whatever the user gave it
@@ -71,7 +73,7 @@ def functions_of(attributes: dict[str, Any]) -> dict[str, FunctionType]:
     return {name: value for name, value in found.items() if type(value) is FunctionType}
 
 
-class Snapshot(NamedTuple):
+class Snapshot(msgspec.Struct, frozen=True):
     """A class at one moment: its attributes, what its methods carry with them, and the rest."""
 
     attributes: dict[str, object]

@@ -76,7 +76,7 @@ def _changes(cls: type, snapshot: Snapshot, used: Callable[[object], bool]) -> d
             continue
         carried, known = Carried.by(method), snapshot.methods.get(name)
         if _has_state(carried, known):
-            methods[name] = carried[:3]
+            methods[name] = (carried.defaults, carried.options, carried.attributes)
         cells = _cells(method, carried, known)
         if cells:
             closures[name] = cells

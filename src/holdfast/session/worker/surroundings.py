@@ -14,8 +14,8 @@ from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.kinds.pairs import Pairs
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import Image, known_as
-from holdfast.session.worker.memory.tracker import Place, Tracker
+from holdfast.session.worker.memory.image import Image
+from holdfast.session.worker.memory.tracker import Place, Tracker, known_as
 from holdfast.session.worker.snapshots import Snapshot, attributes_of, home
 
 

@@ -31,6 +31,21 @@ _OUTSIDE = {
     (f"{_KINDS}.databases", "connection"): "sqlite3.Connection",
 }
 
+# Builders that need the session, or what is being read: methods of the unpickler stand for them.
+_BUILDERS = {
+    (rebuild.__name__, "definition"): "_definition",
+    (rebuild.__name__, "code"): "_code",
+    (rebuild.__name__, "namespace"): "_namespace",
+    (rebuild.__name__, "module"): "_module",
+    (rebuild.__name__, "named"): "_named",
+    (rebuild.__name__, "revive"): "_revive",
+    (arrays.__name__, "memory"): "_memory",
+    (arrays.__name__, "array"): "_array",
+    (arrays.__name__, "values"): "_values",
+    (tensors.__name__, "storage"): "_storage",
+    (tensors.__name__, "tensor"): "_tensor",
+}
+
 
 class Session(Protocol):
     """What a record may ask of the session that is being restored."""
@@ -95,27 +110,15 @@ class RecordUnpickler(pickle.Unpickler):
         self._bytecode = bytecode
         self.missing: list[str] = []
         self._nodes: list[Any] = []  # of a structure that was laid flat
-        self._builders = {
-            (rebuild.__name__, "definition"): self._definition,
-            (rebuild.__name__, "code"): self._code,
-            (rebuild.__name__, "namespace"): self._namespace,
-            (rebuild.__name__, "module"): self._module,
-            (rebuild.__name__, "named"): self._named,
-            (rebuild.__name__, "revive"): self._revive,
-            **{which: functools.partial(self._outside, which) for which in _OUTSIDE},
-            (arrays.__name__, "memory"): self._memory,
-            (arrays.__name__, "array"): self._array,
-            (arrays.__name__, "values"): session.shared,
-            (tensors.__name__, "storage"): self._storage,
-            (tensors.__name__, "tensor"): functools.partial(self._of_torch, tensors.tensor),
-        }
 
     # `Any`: pickle takes any callable here.
     def find_class(self, module: str, name: str, /) -> Any:
-        builder = self._builders.get((module, name))
-        if builder is not None:
-            return builder
-        if not self._bytecode and (module, name) in _BYTECODE:
+        which = module, name
+        if which in _BUILDERS:
+            return getattr(self, _BUILDERS[which])
+        if which in _OUTSIDE:
+            return functools.partial(self._outside, which)
+        if not self._bytecode and which in _BYTECODE:
             raise pickle.UnpicklingError("bytecode of another Python version")
         try:
             return super().find_class(module, name)
@@ -183,12 +186,18 @@ class RecordUnpickler(pickle.Unpickler):
         self._session.made_of(made, memory.label)
         return made
 
+    def _values(self, label: str) -> object:
+        return self._session.shared(label)
+
     def _storage(self, memory: arrays.Memory | bytes, size: int) -> Any:
         data = memory if isinstance(memory, bytes) else self._session.memory(memory.label)
         made = self._of_torch(tensors.storage, data, size)
         if not isinstance(memory, bytes) and not isinstance(made, Placeholder):
             self._session.made_of(tensors.over(made), memory.label)
         return made
+
+    def _tensor(self, *form: Any, **options: Any) -> Any:
+        return self._of_torch(tensors.tensor, *form, **options)
 
     def _of_torch(self, builder: Any, *args: Any, **options: Any) -> Any:
         """What torch makes, or what revives where torch is."""

@@ -18,9 +18,8 @@ from tests.strangers import NOBODY, folder_of_nobody, run_as_nobody
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.labels import Labels
-from holdfast.session.worker.memory.image import known_as
 from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
-from holdfast.session.worker.memory.tracker import Tracker, joined
+from holdfast.session.worker.memory.tracker import Tracker, joined, known_as
 from holdfast.session.worker.surroundings import Surroundings
 
 SIZE = 64 * PAGE

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.session.worker.blocks import MANY
-from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.runner import type_module
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduction
 
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
 
 LARGE = 1 << 20  # memory of this size is kept beside the record
+MANY = 8192  # objects; fewer are pickled where they are, and not in a block (`blocks.py`)
 # Libraries that hand out arrays over memory which nobody else writes to.
 _PRIVATE = {"numpy", "pandas", "pyarrow", "scipy", "sklearn"}
 _NAME = type.__dict__["__name__"].__get__  # no metaclass is asked

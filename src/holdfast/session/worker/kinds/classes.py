@@ -6,12 +6,14 @@ import collections
 import enum
 import operator
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker.kinds import hints
-from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.modules import is_made
 from holdfast.session.worker.snapshots import attributes_of
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduction
 
 _OF_MEMBERS = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 _TRACKED = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5}

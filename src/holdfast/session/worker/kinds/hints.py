@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import typing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+
 
 # `Any` below: these objects have no type that says what they are.
 

@@ -4,9 +4,10 @@ C's data, if its memory is its own."""
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 
 
 class _Buffer(ctypes.Structure):

@@ -7,9 +7,12 @@ import gc
 import os
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from holdfast.session.worker import rebuild
-from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 
 # The interpreter's own entries, which a new module has by itself.
 _OWN = {"__builtins__", "__loader__", "__spec__", "__cached__"}

@@ -6,13 +6,15 @@ torch's own way copies the memory for each tensor, and leaves out gradients.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker.kinds.arrays import LARGE, Memory, location
-from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.missing import Missing, also_given
 from holdfast.session.worker.runner import type_module
+
+if TYPE_CHECKING:
+    from holdfast.session.worker.kinds.contract import Recorder, Reduction
 
 # `Any` below: torch is the user's choice, so it is not imported for its types.
 

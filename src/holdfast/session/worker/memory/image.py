@@ -16,12 +16,6 @@ RUNS = 4096  # in one message
 Way = Literal["along", "behind", "lies"]
 
 
-def known_as(label: str, skew: int) -> str:
-    """What the tracker calls memory. An array may take over the address, the size and so the label
-    of what was no array; but in the host's checkpoint that lies on its pages in another way."""
-    return f"{label}+{skew}"
-
-
 class Image(NamedTuple):
     """A buffer, and which of its bytes the host needs."""
 

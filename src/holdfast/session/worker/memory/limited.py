@@ -18,13 +18,11 @@ class Limited:
     limit moves, so that it can be lifted again without privileges.
     """
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._reserve: mmap.mmap | None = None
 
     def __enter__(self) -> None:
-        if self._most is None:
-            return
         # Let go at the end, so that there is room to lift the limit and to say what happened.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self._reserve = mmap.mmap(-1, _RESERVE, flags=flags)
@@ -39,9 +37,8 @@ class Limited:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._reserve is None:
-            return
-        self._reserve.close()
+        if self._reserve is not None:
+            self._reserve.close()
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)  # user code may have lowered it
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 

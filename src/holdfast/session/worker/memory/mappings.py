@@ -11,7 +11,8 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 _SHARED = 8
 _NAME = 4096  # bytes: the longest path
@@ -37,7 +38,7 @@ _GONE = " (deleted)"
 File = tuple[int, str]  # inode and path: a store's names do not come again
 
 
-class Mapping(NamedTuple):
+class Mapping(msgspec.Struct, frozen=True):
     """One mapping of this process."""
 
     start: int

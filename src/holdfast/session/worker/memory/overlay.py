@@ -16,8 +16,8 @@ from typing import Any
 
 from holdfast.protocol.session_messages import MappingMessage
 from holdfast.session.layout import BUFFERS
-from holdfast.session.worker.memory.image import known_as
 from holdfast.session.worker.memory.pagemap import PAGE
+from holdfast.session.worker.memory.tracker import known_as
 
 _FEW = 16 * PAGE  # a shorter run is copied: each mapping costs the kernel as much
 _MOST = 20_000  # mappings in all; a process may have 65530

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from holdfast.session.worker.blocks import MANY
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.kinds.arrays import is_array
+from holdfast.session.worker.kinds.arrays import MANY, is_array
 from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.runner import type_module
 

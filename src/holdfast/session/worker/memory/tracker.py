@@ -215,6 +215,12 @@ class Tracker:
         self.captured(self._now, [(address, size, label)])
 
 
+def known_as(label: str, skew: int) -> str:
+    """What memory is called here. An array may take over the address, the size and so the label
+    of what was no array; but in the host's checkpoint that lies on its pages in another way."""
+    return f"{label}+{skew}"
+
+
 def _length(runs: Runs) -> int:
     return sum(end - start for start, end in runs)
 
