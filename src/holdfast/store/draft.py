@@ -19,6 +19,7 @@ from holdfast.model.subject import Subject
 from holdfast.model.tracing import span
 from holdfast.store import references
 from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.composition import Composition, Piece
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.log.entries import Commit, Verb
@@ -366,7 +367,7 @@ class Draft:
         )
         return Piece(record, used)
 
-    def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
+    def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, Buffer]:
         """The commit as it must read on top of the log as it is now."""
         now.check_right(self._subject, self._fence)
         if self._verb == "fork":

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.files import open_file, write_all, write_pieces
 from holdfast.store.backends.loglock import LogLock
-from holdfast.store.log.frames import REMAINS
+from holdfast.store.log.frames import REMAINS, Buffer
 
 AHEAD = 64 * 1024
 _SMALL = AHEAD // 8  # larger entries gain little, and would need new zeros each time
@@ -47,7 +47,7 @@ class Runway:
         """Be ready to write to a segment; raises as `open_file` does."""
         self._open(path, writable=True)
 
-    def write(self, pieces: Sequence[bytes], offset: int, *, spare: bool) -> int:
+    def write(self, pieces: Sequence[Buffer], offset: int, *, spare: bool) -> int:
         """Write an entry, and zeros behind it when more are to be expected, and there is space to
         `spare`; gives the descriptor to sync."""
         size = sum(map(len, pieces))
@@ -69,7 +69,7 @@ class Runway:
             with suppress(OSError):  # a file system may not take advice
                 os.posix_fadvise(self._fd, offset, last - offset, os.POSIX_FADV_DONTNEED)
 
-    def take_back(self, pieces: Sequence[bytes], offset: int) -> None:
+    def take_back(self, pieces: Sequence[Buffer], offset: int) -> None:
         """Cut an entry that could not be made durable, to what nobody takes for an end."""
         self._end = 0
         size = min(os.fstat(self._fd).st_size, offset + REMAINS)
