@@ -177,8 +177,13 @@ class Composition:
             library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
             self.sink.rescue(chunk, library.read(place))
-        for piece in pieces:
-            if any(not now.is_usable(name, self._began) for name in piece.kept_in):
+        given_up = {
+            name
+            for name in set().union(*(piece.kept_in for piece in pieces))
+            if not now.is_usable(name, self._began)
+        }
+        for piece in pieces if given_up else ():
+            if not given_up.isdisjoint(piece.kept_in):
                 again = piece.kept
                 chunks = set(part_chunks(library, piece.record) if again is None else again())
                 self.sink.refer(chunks, library.get)

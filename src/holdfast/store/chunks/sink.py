@@ -157,12 +157,15 @@ class Sink:
         unknown = [chunk for chunk in asked if chunk not in homes]
         found = zip(unknown, self._index.volumes(unknown), strict=True)
         homes.update((chunk, volume) for chunk, volume in found if volume is not None)
-        volumes = {homes.get(chunk) for chunk in asked}
+        volumes = set(map(homes.get, asked))
         usable = {name for name in volumes if name is not None and self._usable(name)}
+        ours = [c for c in chunks if c in self._fresh or c in self._referred]
+        if volumes <= usable:
+            return usable, ours
         astray = [chunk for chunk in asked if homes.get(chunk) not in usable]
         for chunk in astray:
             homes.pop(chunk, None)
-        return usable, [*(c for c in chunks if c in self._fresh or c in self._referred), *astray]
+        return usable, [*ours, *astray]
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
