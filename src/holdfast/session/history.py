@@ -21,6 +21,7 @@ from holdfast.session.captured import Captured
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored
 from holdfast.session.line import Line
 from holdfast.session.memory import Memories
+from holdfast.session.structures import Structures
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
 from holdfast.store.parts.layouts import Layouts
@@ -59,6 +60,7 @@ class History:
         # bring only the memory that changed since. One on its way may still mean an older one.
         self._bases: dict[int, str] = {}
         self._base = 0
+        self._structures = Structures()  # of the last capture
         self._unverified: Layouts | None = None  # memory that the worker has mapped
         self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
@@ -151,6 +153,7 @@ class History:
             lease=self._lease if on_disk else None,
             bases=self._bases,
             ahead=ahead,
+            structures=self._structures,
         )
         if on_disk:
             self.line.at = made.checkpoint

@@ -88,6 +88,9 @@ class Memory:
         """Some more of it. Raises Corrupt when it does not fit."""
         if (told.size, told.skew, told.base) != (self.size, self.skew, self.base):
             raise Corrupt(f"the worker contradicts itself about {told.name!r}")
+        if not (told.stretches or told.data or told.ahead):  # it is as it was
+            self.ahead = None
+            return
         data, at = memoryview(told.data), 0
         elsewhere = told.address or told.behind or told.ahead
         self.ahead = told if told.ahead and not self.stretches else None

@@ -21,7 +21,7 @@ from holdfast.store import references
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.composition import Composition, Piece
-from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
@@ -169,7 +169,9 @@ class Draft:
         """The checkpoint to take a part over from, looked up once: our hold keeps it in place."""
         if (known := self._origins.get(of)) is not None:
             return known
-        source = self._parent if of is None else references.resolve(self._ledger.refresh(), of)
+        source = self._parent
+        if of is not None and (source is None or of != id_text(source.id)):
+            source = references.resolve(self._ledger.refresh(), of)
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
         if source.foreign:
