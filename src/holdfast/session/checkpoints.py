@@ -146,27 +146,16 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
     )
 
 
-def begin(
-    store: Store,
-    subject: Subject,
-    told: AheadMessage,
-    memory: Memories,
-    *,
-    parent: str | None,
-    bases: Mapping[int, str],
-    reason: str,
-    stage: str | None,
-    lease: Lease,
-) -> Begun:
-    """Begin a checkpoint with memory that came ahead of its capture. Raises HoldfastError."""
-    draft = store.draft(subject, parent, reason=reason, stage=stage, lease=lease)
+def go_on(begun: Begun, told: AheadMessage, memory: Memories, bases: Mapping[int, str]) -> None:
+    """Go on with memory that came ahead of its capture. Raises HoldfastError, and then what was
+    begun is given up."""
     try:
         for name, each in memory.items():
-            _put_memory(draft, name, each, bases)
+            _put_memory(begun.draft, name, each, bases)
     except BaseException:
-        draft.discard()
+        begun.draft.discard()
         raise
-    return Begun(draft, parent, {message.name: message for message in told.memory})
+    begun.told.update((message.name, message) for message in told.memory)
 
 
 def write(
