@@ -102,6 +102,11 @@ class History:
             draft = self.store.draft(self._subject, parent, reason=reason, stage=stage, lease=lease)
         except HoldfastError:
             return Opened(True)
+        try:
+            draft.foresee(self._bases[base])
+        except HoldfastError:
+            draft.discard()
+            return Opened(True)
         return Opened(True, Begun(draft, parent))
 
     def go_on(self, begun: Begun, told: AheadMessage, memory: Memories) -> bool:

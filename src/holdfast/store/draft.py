@@ -144,6 +144,12 @@ class Draft:
         self._keep([part], source.volumes)
         return part.size
 
+    def foresee(self, of: str) -> None:
+        """Look up a checkpoint that parts will be taken over from, while there is time. Raises
+        NotFound and Denied."""
+        self._check_open()
+        self._source("anything", of)
+
     def patch(self, name: str, stretches: Iterable[Stretch], of: str | None = None) -> None:
         """Take a part of pages over with other bytes in some places: offsets and what is there.
 
