@@ -88,6 +88,7 @@ class Runway:
 
     def check(self) -> None:
         """Let go of a file that somebody removed: what others read is another one."""
+        self._clear()
         if self._path is not None and not os.fstat(self._fd).st_nlink:
             self._close()
 
