@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.protocol.session_messages import (
     CheckpointCreatedMessage,
     MemoryMessage,
 )
-from holdfast.session.ahead import Ahead, Begun
+from holdfast.session.ahead import Ahead, Begun, Opened
 from holdfast.session.captured import Captured
 from holdfast.session.memory import Distant, Memories
 from holdfast.store import open_store
@@ -76,9 +77,10 @@ class Watched(Noted):
         super().__init__(*given)
         self.begun: list[Begun | None] = []
 
-    def begin(self, told: AheadMessage, memory: Memories, **options: Any) -> Begun | None:
-        self.begun.append(super().begin(told, memory, **options))
-        return self.begun[-1]
+    def go_on(self, begun: Begun, told: AheadMessage, memory: Memories) -> bool:
+        good = super().go_on(begun, told, memory)
+        self.begun.append(begun if good else None)
+        return good
 
     def used(self) -> list[str]:
         """The parts that the last checkpoint was begun with."""
@@ -217,6 +219,11 @@ def message(**fields: Any) -> MemoryMessage:
     return MemoryMessage(**(about | {"stretches": ((0, 5),)} | fields))  # type: ignore[arg-type]
 
 
+def fill(begun: Begun, told: AheadMessage, memory: Memories) -> bool:
+    begun.told.update((each.name, each) for each in told.memory)
+    return True
+
+
 def captured(told: MemoryMessage, file: int) -> Captured:
     memory = Memories()
     memory.take(told, Distant(os.dup(file), 0))
@@ -240,7 +247,8 @@ def test_what_it_fits(now: MemoryMessage, parent: str, fits: bool) -> None:
     file = os.memfd_create("ahead")
     os.write(file, b"bytes and more of them")
     draft = store.draft("session/x")
-    ahead = Ahead(lambda told, memory: Begun(draft, "p", {"buffers/b1": told.memory[0]}))
+    ahead = Ahead(lambda: Opened(True, Begun(draft, "p")), fill)
+    ahead.begin()
     ahead.take(AheadMessage(request_id=3, memory=(message(),)), os.dup(file))
     assert ahead._work is not None
     ahead._work.result()  # what nobody has come to is not waited for
@@ -252,25 +260,60 @@ def test_what_it_fits(now: MemoryMessage, parent: str, fits: bool) -> None:
     assert ahead.begun(captured(now, file), parent) is None  # it is somebody's already
 
 
-def test_what_nobody_asks_for_is_given_up() -> None:
+def test_what_was_begun_without_memory_is_of_use_too() -> None:
+    store = open_store("memory://")
+    ahead = Ahead(lambda: Opened(True, Begun(store.draft("session/x"), None)), fill)
+    assert ahead.begin().result().there
+    found = ahead.begun(Captured({}, Memories(), CheckpointCreatedMessage(request_id=3)), None)
+    assert found is not None
+    found.draft.discard()
+
+
+def test_what_comes_to_nothing_is_not_used() -> None:
+    store = open_store("memory://")
+    file = os.memfd_create("ahead")
+    ahead = Ahead(lambda: Opened(True, Begun(store.draft("session/x"), None)), lambda *_: False)
+    ahead.begin()
+    ahead.take(AheadMessage(request_id=3), os.dup(file))
+    with pytest.raises(Corrupt, match="nobody"):  # once is all there may be
+        ahead.take(AheadMessage(request_id=3), os.dup(file))
+    assert ahead._work is not None
+    ahead._work.result()
+    assert ahead.begun(captured(message(), file), None) is None
+
+
+def test_memory_that_nobody_asked_for() -> None:
+    file = os.memfd_create("ahead")
+    with pytest.raises(Corrupt, match="nobody"):
+        Ahead(lambda: Opened(True), fill).take(AheadMessage(request_id=3), file)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(file)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_nobody_asks_for_is_given_up(comes: bool) -> None:
     store = open_store("memory://")
     go = threading.Event()
     made: list[Begun] = []
 
-    def begin(told: AheadMessage, memory: Memories) -> Begun:
+    def begin() -> Opened:
         go.wait()
-        made.append(Begun(store.draft("session/x"), None, {}))
-        return made[-1]
+        made.append(Begun(store.draft("session/x"), None))
+        return Opened(True, made[-1])
 
     file = os.memfd_create("ahead")
-    ahead = Ahead(begin)
-    ahead.take(AheadMessage(request_id=3), file)
-    while not ahead._work.running():  # type: ignore[union-attr]
+    ahead = Ahead(begin, fill)
+    work: Future[Any] = ahead.begin()
+    if comes:
+        ahead.take(AheadMessage(request_id=3), file)
+        assert ahead._work is not None
+        work = ahead._work
+    else:
+        os.close(file)
+    while not work.running():
         pass
-    work = ahead._work
     ahead.give_up()
     go.set()
-    assert work is not None
     work.result()
     ahead.give_up()  # twice is as good as once
     until = time.monotonic() + 10

@@ -226,8 +226,10 @@ def test_memory_that_is_not_behind_a_capture() -> None:
     file = os.memfd_create("capture")
     os.write(file, content + b"short")
     found = Left(file, CapturingMessage(request_id=1, size=len(content))).all()
-    _, _, fetch = found.memory["buffers/b1"].stretches[0]
-    assert fetch(0, 5) == b"short"
+    _, _, fill = found.memory["buffers/b1"].stretches[0]
+    data = bytearray(9)
+    fill(0, memoryview(data)[:5])
+    assert data == b"short" + bytes(4)
     with pytest.raises(CaptureFailed, match="ended"):
-        fetch(0, 9)
+        fill(0, memoryview(data))
     found.release()

@@ -134,7 +134,7 @@ class PartMessage(Message, frozen=True, kw_only=True):
     base: int = 0
 
 
-class MemoryMessage(Message, frozen=True, kw_only=True):
+class MemoryMessage(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Stretches of a buffer: offsets and lengths. With a base, the rest is as it was there.
 
     Their bytes follow one another in `data`; or `behind` the messages, in the file that holds

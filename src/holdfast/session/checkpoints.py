@@ -24,7 +24,7 @@ from holdfast.session import layout
 from holdfast.session.ahead import Ahead, Begun
 from holdfast.session.captured import Captured
 from holdfast.session.memory import Memories, Memory
-from holdfast.store.parts.trees import Plain
+from holdfast.session.structures import KINDS, Structures
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from holdfast.store.leases import Lease
     from holdfast.store.parts.layouts import Layouts
 
-# Parts that people and `diff` look into; the rest is records.
-_STRUCTURES: dict[str, type[msgspec.Struct]] = {
-    "environment": layout.Environment,
-    "sources": layout.Sources,
-    "report": layout.ReportPart,
-}
 # Libraries whose import does nothing but take its time.
 _LIBRARIES = {
     *sys.stdlib_module_names, "matplotlib", "numpy", "pandas", "polars", "pyarrow", "scipy",
@@ -152,27 +146,16 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
     )
 
 
-def begin(
-    store: Store,
-    subject: Subject,
-    told: AheadMessage,
-    memory: Memories,
-    *,
-    parent: str | None,
-    bases: Mapping[int, str],
-    reason: str,
-    stage: str | None,
-    lease: Lease,
-) -> Begun:
-    """Begin a checkpoint with memory that came ahead of its capture. Raises HoldfastError."""
-    draft = store.draft(subject, parent, reason=reason, stage=stage, lease=lease)
+def go_on(begun: Begun, told: AheadMessage, memory: Memories, bases: Mapping[int, str]) -> None:
+    """Go on with memory that came ahead of its capture. Raises HoldfastError, and then what was
+    begun is given up."""
     try:
         for name, each in memory.items():
-            _put_memory(draft, name, each, bases)
+            _put_memory(begun.draft, name, each, bases)
     except BaseException:
-        draft.discard()
+        begun.draft.discard()
         raise
-    return Begun(draft, parent, {message.name: message for message in told.memory})
+    begun.told.update((message.name, message) for message in told.memory)
 
 
 def write(
@@ -189,31 +172,25 @@ def write(
     lease: Lease | None = None,
     bases: Mapping[int, str] | None = None,
     ahead: Ahead | None = None,
+    structures: Structures | None = None,
 ) -> SessionCheckpoint:
     """Commit a capture on top of the first of `parents` that is there; `bases` are checkpoints
     that have the memory which it did not bring, by the requests that it knows them by. What was
-    begun `ahead` is gone on with if it fits.
+    begun `ahead` is gone on with if it fits; `structures` know those of the last one.
 
     Raises Corrupt when the worker's parts are not what they should be, LeaseLost, and with `new`
     Conflict when the subject is taken.
     """
     parts, created = captured.parts, captured.created
-    missing = _STRUCTURES.keys() - parts.keys()
-    if missing:
-        raise Corrupt(f"the worker left out {', '.join(sorted(missing))}")
+    found = (structures or Structures()).read(parts)
     draft_on = partial(
         store.draft, subject, reason=reason, stage=stage, new=new, aside=aside, lease=lease
     )
-    # By schema here, and as plain data below.
-    found = {name: layout.decode(parts[name], kind) for name, kind in _STRUCTURES.items()}
-    values = {
-        name: Plain(msgspec.msgpack.decode(layout.encode(each))) for name, each in found.items()
-    }
     begun = None if ahead is None else ahead.begun(captured, parents[0])
     with _on_top_of(parents, draft_on) if begun is None else begun.draft as draft:
         for name, data in sorted(parts.items()):
-            if name in values:
-                draft.put(name, values[name], split="structure")
+            if name in found:
+                draft.put(name, found[name].plain, split="structure")
                 continue
             if not _RECORDS.fullmatch(name):
                 raise Corrupt(f"the worker sent a part that a session does not have: {name!r}")
@@ -228,7 +205,7 @@ def write(
             if begun is None or name not in begun.told:
                 _put_memory(draft, name, memory, bases or {})
         checkpoint = draft.commit()
-    report, environment = found["report"], found["environment"]
+    report, environment = found["report"].value, found["environment"].value
     assert isinstance(report, layout.ReportPart)
     assert isinstance(environment, layout.Environment)
     return SessionCheckpoint(
@@ -290,10 +267,10 @@ def read(
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
     names = {part.name for part in manifest.parts}
-    for name in [name for name in _STRUCTURES if name in names]:
+    for name in [name for name in KINDS if name in names]:
         value = store.value(reference, name, trust=trust)
         try:
-            found = msgspec.convert(value, type=_STRUCTURES[name])
+            found = msgspec.convert(value, type=KINDS[name])
         except msgspec.ValidationError as error:
             raise Corrupt(f"{name} is not a session's: {error}") from None
         if isinstance(found, layout.Sources):

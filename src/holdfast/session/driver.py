@@ -335,7 +335,7 @@ class Driver:
             ahead=ahead is not None,
         )
         conversation = work.capture(worker, message, ahead)
-        made = await self._within(worker, message.request_id, "capture", timeout, conversation)
+        made = await self._asked_for(worker, message, "capture", timeout, conversation)
         if made is None:
             self._told = True
             raise CaptureFailed(f"{self._subject}: {worker.how_it_ended}", hint=self.hint)
@@ -390,7 +390,21 @@ class Driver:
         self, worker: WorkerProcess, asked: CompleteMessage | InspectMessage
     ) -> WorkerMessage | None:
         conversation = work.look(worker, asked)
-        return await self._within(worker, asked.request_id, "look", LOOK_TIMEOUT, conversation)
+        return await self._asked_for(worker, asked, "look", LOOK_TIMEOUT, conversation)
+
+    async def _asked_for(
+        self,
+        worker: WorkerProcess,
+        asked: CheckpointMessage | CompleteMessage | InspectMessage,
+        what: str,
+        timeout: float | None,
+        answer: Coroutine[Any, Any, _T],
+    ) -> _T:
+        """The answer to a message, which is sent before anything else happens here: what is to be
+        done beside the worker begins when that has begun."""
+        if not self._abandoned:
+            worker.send(asked)
+        return await self._within(worker, asked.request_id, what, timeout, answer)
 
     async def _within(
         self,

@@ -15,12 +15,13 @@ from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import AheadMessage
 from holdfast.session import checkpoints, checks
-from holdfast.session.ahead import Ahead, Begun
+from holdfast.session.ahead import Ahead, Begun, Opened
 from holdfast.session.arriving import Coming
 from holdfast.session.captured import Captured
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored
 from holdfast.session.line import Line
 from holdfast.session.memory import Memories
+from holdfast.session.structures import Structures
 from holdfast.store import Store, open_store, retention
 from holdfast.store.leases import Lease, OnLost
 from holdfast.store.parts.layouts import Layouts
@@ -59,6 +60,7 @@ class History:
         # bring only the memory that changed since. One on its way may still mean an older one.
         self._bases: dict[int, str] = {}
         self._base = 0
+        self._structures = Structures()  # of the last capture
         self._unverified: Layouts | None = None  # memory that the worker has mapped
         self.on_lost: OnLost | None = None  # told, in another thread, that we own it no longer
 
@@ -88,21 +90,33 @@ class History:
 
     # -- making --------------------------------------------------------------------------
 
-    def begin(
-        self, told: AheadMessage, memory: Memories, *, reason: str, stage: str | None
-    ) -> Begun | None:
-        """Begin to commit a capture with memory that came ahead of it, while nothing else is being
-        saved; None where that would have to wait, or something is wrong: `save` finds out."""
+    def begin(self, base: int, *, reason: str, stage: str | None) -> Opened:
+        """Begin to commit a capture on a base, while nothing else is being saved; but not where
+        that would have to wait, or something is wrong: `save` finds out."""
+        if not self.has(base):
+            return Opened(False)
         lease, parent = self._lease, self.line.parents()[0]
         if self._unverified is not None or lease is None or lease.lost:
-            return None
+            return Opened(True)
         try:
-            return checkpoints.begin(
-                self.store, self._subject, told, memory, parent=parent, bases=self._bases,
-                reason=reason, stage=stage, lease=lease,
-            )  # fmt: skip
+            draft = self.store.draft(self._subject, parent, reason=reason, stage=stage, lease=lease)
         except HoldfastError:
-            return None
+            return Opened(True)
+        try:
+            draft.foresee(self._bases[base])
+        except HoldfastError:
+            draft.discard()
+            return Opened(True)
+        return Opened(True, Begun(draft, parent))
+
+    def go_on(self, begun: Begun, told: AheadMessage, memory: Memories) -> bool:
+        """Go on with memory that came ahead of the capture; False when that cannot be, and then
+        what was begun is given up."""
+        try:
+            checkpoints.go_on(begun, told, memory, self._bases)
+        except HoldfastError:
+            return False
+        return True
 
     def save(
         self,
@@ -151,6 +165,7 @@ class History:
             lease=self._lease if on_disk else None,
             bases=self._bases,
             ahead=ahead,
+            structures=self._structures,
         )
         if on_disk:
             self.line.at = made.checkpoint

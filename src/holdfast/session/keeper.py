@@ -97,9 +97,11 @@ class Keeper:
     ) -> asyncio.Future[SessionCheckpoint]:
         """Capture now; the future is the commit, which goes on beside the session."""
         await self.saving.room()
-        ahead = None
-        if save_to_disk and not self.saving.waiting:  # else it is not known yet on top of what
-            ahead = Ahead(partial(self._history.begin, reason=reason, stage=stage))
+        ahead, base = None, self._history.base()
+        # Not while something is on its way: it is not known yet on top of what.
+        if save_to_disk and base > 0 and not self.saving.waiting:
+            begin = partial(self._history.begin, base, reason=reason, stage=stage)
+            ahead = Ahead(begin, self._history.go_on)
         try:
             captured = await self._driver.to_the_end(
                 self._capture(reason, stage, save_to_disk, timeout, ahead)
@@ -162,8 +164,8 @@ class Keeper:
         base = self._history.base() if save_to_disk else 0
         if base <= 0:
             return await capture(base, timeout)
-        # Looked up while the worker is at it.
-        looking = asyncio.create_task(asyncio.to_thread(self._history.has, base))
+        # Looked up while the worker is at it, which is asked before this begins.
+        looking = asyncio.create_task(self._has(base, ahead))
         try:
             captured = await capture(base, timeout, ahead.take if ahead is not None else None)
         except BaseException:
@@ -179,6 +181,12 @@ class Keeper:
         if ahead is not None:
             ahead.give_up()
         return await capture(0, timeout)
+
+    async def _has(self, base: int, ahead: Ahead | None) -> bool:
+        """Whether a base is there; and what can be done ahead of the capture is begun."""
+        if ahead is None:
+            return await asyncio.to_thread(self._history.has, base)
+        return (await asyncio.wrap_future(ahead.begin())).there
 
     # -- by itself -----------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.model.errors import CaptureFailed, Corrupt
 from holdfast.protocol.session_messages import MemoryMessage
-from holdfast.store.parts.patching import Fetch, Stretch
+from holdfast.store.parts.patching import Fill, Stretch
 from holdfast.store.parts.sources import Span
 
 
@@ -60,23 +61,16 @@ class Distant:
         self._at += length
         return self._at - length
 
-    def read(self, at: int, length: int) -> bytes | bytearray:
-        """Bytes of it. Raises CaptureFailed."""
+    def fill(self, at: int, view: memoryview) -> None:
+        """With bytes of it. Raises CaptureFailed."""
         try:
-            if self._at is not None:  # a file in memory gives all of it at once, if it has it
-                found = os.pread(self._fd, length, at)
-                if len(found) == length:
-                    return found
-            data = bytearray(length)
-            view = memoryview(data)
             while view:
                 done = os.preadv(self._fd, [view], at)
                 if not done:
                     raise CaptureFailed("the memory of a capture ended before it was read")
                 view, at = view[done:], at + done
-        except (OSError, OverflowError, MemoryError) as error:
+        except (OSError, OverflowError) as error:
             raise CaptureFailed(f"the memory of a capture cannot be read: {error}") from None
-        return data
 
 
 @dataclass(slots=True)
@@ -94,6 +88,9 @@ class Memory:
         """Some more of it. Raises Corrupt when it does not fit."""
         if (told.size, told.skew, told.base) != (self.size, self.skew, self.base):
             raise Corrupt(f"the worker contradicts itself about {told.name!r}")
+        if not (told.stretches or told.data or told.ahead):  # it is as it was
+            self.ahead = None
+            return
         data, at = memoryview(told.data), 0
         elsewhere = told.address or told.behind or told.ahead
         self.ahead = told if told.ahead and not self.stretches else None
@@ -117,17 +114,30 @@ class Memory:
         if sum(length for _, length, _ in self.stretches) != self.size:
             raise Corrupt("the worker left out some of its memory")
         if len(self.stretches) == 1:
-            _, length, fetch = self.stretches[0]
-            return Span(length, fetch)
-        return b"".join(fetch(0, length) for _, length, fetch in self.stretches)
+            _, length, fill = self.stretches[0]
+            return Span(length, partial(_filled, fill))
+        return b"".join(_filled(fill, 0, length) for _, length, fill in self.stretches)
 
 
-def _pointing(distant: Distant, at: int) -> Fetch:
-    return lambda offset, length: distant.read(at + offset, length)
+def _pointing(distant: Distant, at: int) -> Fill:
+    return lambda offset, view: distant.fill(at + offset, view)
 
 
-def _holding(data: memoryview) -> Fetch:
-    return lambda offset, length: data[offset : offset + length]
+def _holding(data: memoryview) -> Fill:
+    def fill(offset: int, view: memoryview) -> None:
+        view[:] = data[offset : offset + len(view)]
+
+    return fill
+
+
+def _filled(fill: Fill, offset: int, length: int) -> bytearray:
+    """A piece of a stretch, in memory of its own. Raises CaptureFailed."""
+    try:
+        data = bytearray(length)
+    except (OverflowError, MemoryError) as error:
+        raise CaptureFailed(f"the memory of a capture cannot be read: {error}") from None
+    fill(offset, memoryview(data))
+    return data
 
 
 class Memories(dict[str, Memory]):

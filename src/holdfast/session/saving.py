@@ -8,8 +8,11 @@ for is raised by the next call, and at the end.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from contextvars import copy_context
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
 
@@ -18,13 +21,18 @@ _T = TypeVar("_T")
 MOST = 2  # on their way at once: one is written while the next is captured
 
 
+class _Way(NamedTuple):
+    save: Callable[[], Any]  # in the context of whoever began it
+    done: asyncio.Future[Any]
+    long: bool
+
+
 class Saving:
     """What is on its way."""
 
     def __init__(self) -> None:
-        self._order = asyncio.Lock()
         self._room = asyncio.Semaphore(MOST)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._line: deque[_Way] = deque()  # the first of them is being saved
         self._long = 0  # how many of them take long
         self.on_room: Callable[[], None] | None = None  # called when one has arrived
         self._failure: BaseException | None = None
@@ -32,7 +40,7 @@ class Saving:
     @property
     def waiting(self) -> int:
         """How many are on their way."""
-        return len(self._tasks)
+        return len(self._line)
 
     @property
     def crowded(self) -> bool:
@@ -51,9 +59,9 @@ class Saving:
         """Save in a thread, after everything that was begun before. Needs `room`."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._long += long
-        task = asyncio.create_task(self._save(save, done, long))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._line.append(_Way(partial(copy_context().run, save), done, long))
+        if len(self._line) == 1:
+            self._next()
         return done
 
     def leave(self, done: asyncio.Future[_T]) -> None:
@@ -80,22 +88,26 @@ class Saving:
 
     async def settled(self) -> None:
         """Wait until nothing is on its way."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        while self._line:
+            await asyncio.wait({way.done for way in self._line})
 
-    async def _save(self, save: Callable[[], _T], done: asyncio.Future[_T], long: bool) -> None:
-        try:
-            async with self._order:
-                result = await asyncio.to_thread(save)
-        except Exception as error:  # noqa: BLE001  # for whoever waits, or the next call
-            done.set_exception(error)
+    def _next(self) -> None:
+        # Not as a task: each of its steps would be another round of the loop.
+        work = asyncio.get_running_loop().run_in_executor(None, self._line[0].save)
+        work.add_done_callback(self._arrived)
+
+    def _arrived(self, work: asyncio.Future[Any]) -> None:
+        way = self._line.popleft()
+        if (error := work.exception()) is not None:
+            way.done.set_exception(error)  # for whoever waits, or the next call
         else:
-            done.set_result(result)
-        finally:
-            self._long -= long
-            self._room.release()
-            if self.on_room is not None:
-                self.on_room()
+            way.done.set_result(work.result())
+        self._long -= way.long
+        self._room.release()
+        if self._line:
+            self._next()
+        if self.on_room is not None:
+            self.on_room()
 
     def _note(self, done: asyncio.Future[_T]) -> None:
         error = done.exception()

@@ -93,11 +93,11 @@ TakeAhead = Callable[[AheadMessage, int], None]  # with a file, which it is to c
 async def capture(
     worker: WorkerProcess, asked: CheckpointMessage, ahead: TakeAhead | None = None
 ) -> Captured | CapturingMessage | None:
-    """The parts of a checkpoint; None when the worker ended over it. Raises CaptureFailed.
+    """The parts of a checkpoint that was asked for; None when the worker ended over it. Raises
+    CaptureFailed.
 
     When a copy of the worker makes them, the message that says so. `ahead` takes what comes before.
     """
-    worker.send(asked)
     gathering = Gathering()
     while True:
         message = await _reply(worker, asked.request_id, CaptureFailed)
@@ -147,8 +147,7 @@ async def restore(
 async def look(
     worker: WorkerProcess, asked: CompleteMessage | InspectMessage
 ) -> WorkerMessage | None:
-    """The answer to a question about the namespace; None when the worker ended over it."""
-    worker.send(asked)
+    """The answer to what was asked about the namespace; None when the worker ended over it."""
     return await _reply(worker, asked.request_id, HoldfastError)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.model.errors import BadInput, Conflict
 from holdfast.store.backends.contract import Hold, hold_for_writing
-from holdfast.store.chunks.chunk import MAX_CHUNK
+from holdfast.store.chunks.chunk import MAX_CHUNK, Buffer
 from holdfast.store.chunks.sink import Sink
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue
@@ -22,7 +22,7 @@ from holdfast.store.log.entries import HERE, Commit, Verb
 from holdfast.store.parts.contents import part_chunks
 from holdfast.store.parts.part import INLINE_PARTS, PartRecord, Stated, digest, encode_parts
 
-Build = Callable[[Catalogue], tuple[Commit, bytes]]
+Build = Callable[[Catalogue], tuple[Commit, Buffer]]
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Composition:
         *,
         fence: int = 0,
         provenance: Provenance | None = None,
-    ) -> tuple[Commit, bytes]:
+    ) -> tuple[Commit, Buffer]:
         """The commit as it must read on top of the log as it is now, and its body."""
         if any(name in now.condemned for name in self.sink.packs):
             raise Conflict(
@@ -158,7 +158,7 @@ class Composition:
             labels=provenance.labels if provenance else None,
             pinned=provenance is not None and provenance.pinned,
         )
-        return commit, b"".join(chunk.stored for chunk in inline)
+        return commit, self.sink.body
 
     def _needed(self, piece: Piece) -> set[bytes]:
         """The volumes that a part's chunks are in."""
@@ -177,8 +177,13 @@ class Composition:
             library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
             self.sink.rescue(chunk, library.read(place))
-        for piece in pieces:
-            if any(not now.is_usable(name, self._began) for name in piece.kept_in):
+        given_up = {
+            name
+            for name in set().union(*(piece.kept_in for piece in pieces))
+            if not now.is_usable(name, self._began)
+        }
+        for piece in pieces if given_up else ():
+            if not given_up.isdisjoint(piece.kept_in):
                 again = piece.kept
                 chunks = set(part_chunks(library, piece.record) if again is None else again())
                 self.sink.refer(chunks, library.get)

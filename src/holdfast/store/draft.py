@@ -19,8 +19,9 @@ from holdfast.model.subject import Subject
 from holdfast.model.tracing import span
 from holdfast.store import references
 from holdfast.store.chunks import workers
+from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.composition import Composition, Piece
-from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
 from holdfast.store.parts import content
@@ -143,6 +144,12 @@ class Draft:
         self._keep([part], source.volumes)
         return part.size
 
+    def foresee(self, of: str) -> None:
+        """Look up a checkpoint that parts will be taken over from, while there is time. Raises
+        NotFound and Denied."""
+        self._check_open()
+        self._source("anything", of)
+
     def patch(self, name: str, stretches: Iterable[Stretch], of: str | None = None) -> None:
         """Take a part of pages over with other bytes in some places: offsets and what is there.
 
@@ -168,7 +175,9 @@ class Draft:
         """The checkpoint to take a part over from, looked up once: our hold keeps it in place."""
         if (known := self._origins.get(of)) is not None:
             return known
-        source = self._parent if of is None else references.resolve(self._ledger.refresh(), of)
+        source = self._parent
+        if of is not None and (source is None or of != id_text(source.id)):
+            source = references.resolve(self._ledger.refresh(), of)
         if source is None:
             raise NotFound(f"there is no parent to keep {name!r} of")
         if source.foreign:
@@ -366,7 +375,7 @@ class Draft:
         )
         return Piece(record, used)
 
-    def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, bytes]:
+    def _entry(self, now: Catalogue, checkpoint: bytes) -> tuple[Commit, Buffer]:
         """The commit as it must read on top of the log as it is now."""
         now.check_right(self._subject, self._fence)
         if self._verb == "fork":

@@ -21,6 +21,7 @@ from holdfast.model.errors import (
     Unsupported,
 )
 from holdfast.store.backends.contract import Backend, Behind
+from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.index import Body
 from holdfast.store.chunks.library import Library
 from holdfast.store.cipher import NAME as CIPHER_NAME
@@ -44,7 +45,7 @@ from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.recall import Recall, Tables
 from holdfast.store.prints import Prints
 
-Build = Callable[[Catalogue], tuple[Entry, bytes]]
+Build = Callable[[Catalogue], tuple[Entry, Buffer]]
 
 _MANY = 1000  # entries
 _PATIENCE = 1000  # lost races for the next entry before a writer gives up
@@ -177,7 +178,7 @@ class Ledger:
             self.copies.sweep(now.records)
             self.prints.sweep(now.records)
 
-    def _built(self, build: Build) -> tuple[Catalogue, Entry, bytes]:
+    def _built(self, build: Build) -> tuple[Catalogue, Entry, Buffer]:
         """An entry by what is known. It need not be all there is: then the backend refuses the
         entry. But what speaks against an entry may have been settled by one we have not read."""
         now = self.catalogue

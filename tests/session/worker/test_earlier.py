@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import weakref
 from collections.abc import Callable
@@ -253,3 +254,29 @@ def test_a_limit_counts_for_what_is_known() -> None:
     earlier = Earlier()
     assert set(earlier.settle({"a": "x" * 1000, "b": 1}, None)) == {"a", "b"}
     assert set(earlier.settle({"a": "x" * 1000, "b": 1}, 100)) == {"b"}
+
+
+def test_the_record_of_an_array_is_the_one_that_it_would_have_among_others() -> None:
+    array = np.arange(400_000.0)
+    pair = Pair({"a": array, "b": np.arange(300_000), "c": 1})
+    alone = pair.check()
+    pair.namespace["holder"] = [array]  # which makes both look at it more closely
+    shared = pair.check()
+    del pair.namespace["holder"]
+    again = pair.check()
+    assert again.parts == alone.parts
+    assert [*again.memory] == [*alone.memory]
+    report = layout.decode(shared.parts["report"], layout.ReportPart)
+    before = layout.decode(alone.parts["report"], layout.ReportPart)
+    assert {item.name: (item.type_name, item.summary) for item in before.items}.items() <= {
+        item.name: (item.type_name, item.summary) for item in report.items
+    }.items()
+
+
+def test_no_array_is_kept_alive() -> None:
+    pair = Pair({"a": np.arange(400_000.0)})
+    seen = weakref.ref(pair.namespace["a"])
+    pair.check()
+    del pair.namespace["a"]
+    gc.collect()  # a capture itself goes round in circles
+    assert seen() is None

@@ -24,9 +24,30 @@ def test_small_drafts_stay_in_memory(place: Path, noise) -> None:
     assert ids == [chunk_id(noise(1000, i)) for i in range(20)]
     assert [sink.volume(one) for one in ids] == [None] * 20
     assert [one.stored for one in sink.inline] == [noise(1000, i) for i in range(20)]
+    assert sink.body == b"".join(noise(1000, i) for i in range(20))
     assert sink.stored_bytes == 20_000
     sink.finish()
     assert not list(place.glob("packs/*"))
+
+
+def test_what_waits_is_as_it_was_given(place: Path, noise) -> None:
+    first, _ = sink_of(place)
+    given = bytearray(noise(1000, 1))
+    first.put(given)
+    given[:] = bytes(1000)
+    other, _ = sink_of(place)
+    other.put(noise(1000, 2))
+    assert first.body == noise(1000, 1)
+    first.discard()
+    again, _ = sink_of(place)
+    again.put(noise(500, 3))
+    assert other.body == noise(1000, 2)
+    assert again.body == noise(500, 3)
+    assert first.body == b""
+    first.discard()  # once more
+    last, _ = sink_of(place)
+    last.put(noise(500, 4))
+    assert again.body == noise(500, 3)
 
 
 def test_larger_drafts_spill_into_packs(place: Path, noise) -> None:

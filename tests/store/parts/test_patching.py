@@ -13,6 +13,7 @@ from holdfast.model.errors import BadInput, NotFound
 from holdfast.store import Store, open_store, retention
 from holdfast.store.parts.blocks import BLOCK, PAGE
 from holdfast.store.parts.pagereader import PageReader
+from holdfast.store.parts.patching import Fill, Stretch
 from holdfast.store.parts.sources import Span
 
 SIZE = 3 * BLOCK + 777
@@ -25,8 +26,14 @@ def _first(store: Store, data: bytes, skew: int) -> str:
         return draft.commit().id
 
 
-def _cut(data: bytes, places: list[tuple[int, int]]) -> list[tuple[int, int, object]]:
-    return [(at, n, lambda o, k, at=at: data[at + o : at + o + k]) for at, n in places]
+def _cut(data: bytes, places: list[tuple[int, int]]) -> list[Stretch]:
+    def filling(at: int) -> Fill:
+        def fill(offset: int, view: memoryview) -> None:
+            view[:] = data[at + offset : at + offset + len(view)]
+
+        return fill
+
+    return [(at, n, filling(at)) for at, n in places]
 
 
 @settings(max_examples=30, deadline=None)
@@ -64,7 +71,7 @@ def test_only_what_differs_is_stored() -> None:
     now = bytearray(before)
     now[2 << 20] ^= 1
     with store.draft("session/patched") as draft:
-        draft.patch("buffers/b1", [(0, len(now), lambda at, n: now[at : at + n])], of=first)
+        draft.patch("buffers/b1", _cut(bytes(now), [(0, len(now))]), of=first)
         draft.keep("other", of=first)
         made = draft.commit()
     assert made.stored_bytes < 3 * PAGE
@@ -90,7 +97,7 @@ def test_what_cannot_be_patched() -> None:
         with pytest.raises(BadInput, match="pages"):
             draft.patch("other", [], of=first)
         with pytest.raises(BadInput, match="outside"):
-            draft.patch("buffers/b1", [(8999, 2, lambda at, n: bytes(n))], of=first)
+            draft.patch("buffers/b1", _cut(bytes(9001), [(8999, 2)]), of=first)
 
 
 def test_chunks_are_found_where_a_collection_has_moved_them(tmp_path: Path) -> None:

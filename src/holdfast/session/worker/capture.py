@@ -21,7 +21,7 @@ from holdfast.session.worker.captured import Captured
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
-from holdfast.session.worker.earlier import Earlier
+from holdfast.session.worker.earlier import Earlier, parted
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.inventory import Inventory
 from holdfast.session.worker.items import Items
@@ -30,7 +30,6 @@ from holdfast.session.worker.kinds.functions import Scope
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.placeholder import Placeholder, describe
-from holdfast.session.worker.plain import containers
 from holdfast.session.worker.pool import Pool
 from holdfast.session.worker.reasons import secret_texts
 from holdfast.session.worker.runner import type_name
@@ -145,6 +144,7 @@ class Capture:
             **units.parts((each.record for each in self._settled.values()), self._records),
         }
         used = {label for record in self._records for label in record.uses}
+        used.update(label for each in self._settled.values() for label in each.uses)
         sent = [
             Sent(block.identity, label, block.size)
             for label, block in self._around.values.items()
@@ -169,11 +169,18 @@ class Capture:
         self._imports()
         hidden, lower = self._found.hidden, self._lower
         taking = Taking(self._around, self._named, hidden, self._earlier, lower)
+        self._settle(taking)
         taken = taking.taken(self._units())
-        taken = taking.paired(taking.kept(taken + self._touched(taken)))
+        taken = taking.paired(taking.kept(taken + self._touched(taken, taking)))
         pool = Pool(self._around, self._named | taking.large, taking.attempt)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)
+
+    def _settle(self, taking: Taking) -> None:
+        """Large arrays need no closer look either, if each is one variable's own."""
+        found = taking.settled(self._found.values, self._names)
+        self._owners = self._owners | parted(found)
+        self._settled = self._settled | found
 
     def _imports(self) -> None:
         for entry in self._found.imports:
@@ -187,6 +194,8 @@ class Capture:
         """Everything that becomes a record, but for what needs no pickle at all."""
         found: list[Unit] = []
         for name in self._found.values:
+            if name in self._settled:
+                continue
             value = self._names[name]
             if type(value) is Placeholder:
                 self._placeholder(name, value)
@@ -200,19 +209,16 @@ class Capture:
         found += [Unit(STATE, library, state) for library, state in self._beside.items()]
         return found
 
-    def _touched(self, taken: list[Taken]) -> list[Taken]:
-        """What was settled, but shares a list or a dict with something that was not."""
+    def _touched(self, taken: list[Taken], taking: Taking) -> list[Taken]:
+        """What was settled, but shares a list, a dict or an array with something that was not."""
         shared = {i for each in taken for i in self._owners.keys() & each.ids}
         if not shared:
             return []
         names = {self._owners[identity] for identity in shared}
-        found = {name: each.value for name, each in self._settled.items() if name in names}
+        found = {name: each for name, each in self._settled.items() if name in names}
         self._settled = {n: each for n, each in self._settled.items() if n not in names}
-        self._names |= found
-        return [
-            units.plain(Unit(NAME, name, value), containers(value) or {})
-            for name, value in found.items()
-        ]
+        self._names |= {name: each.value for name, each in found.items()}
+        return [taking.again(name, each) for name, each in found.items()]
 
     def _report(self, taken: list[Taken], apart: dict[str, str]) -> None:
         self._tiers.add("cloudpickle")

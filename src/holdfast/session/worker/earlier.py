@@ -2,8 +2,9 @@
 
 Three kinds of values let one be certain. What cannot change (numbers, texts, tuples of them) is the
 same as long as its name is bound to the very same object. Small lists and dicts of such data are
-compared, many at once (`groups`). And the record of a large array says only where its memory is
-kept and how it is laid out, so equal layouts make equal records. All else is looked at again.
+compared, many at once (`groups`). And the record of a large array says only its name, where its
+memory is kept and how it is laid out, so equal layouts make equal records. All else is looked at
+again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Settled(NamedTuple):
     record: bytes
     item: ItemReport
     inside: tuple[int, ...] = ()  # ids of the lists and dicts in it, which others may share
+    uses: tuple[str, ...] = ()  # labels of the memory beside its record
 
 
 class Earlier:
@@ -45,6 +47,8 @@ class Earlier:
         self._groups: list[Group] = []
         self.owners: dict[int, str] = {}  # of lists and dicts by id: the settled variables
         self.arrays: dict[tuple[object, ...], bytes] = {}  # pickles by layout
+        # Records and items of variables by name and layout; they keep no array alive.
+        self._named: dict[tuple[object, ...], tuple[bytes, ItemReport]] = {}
         self.innocent = b""  # pickles in which nothing looked like a secret
 
     def settle(
@@ -68,7 +72,7 @@ class Earlier:
                     continue
             if limit is None or known.item.size_bytes <= limit:
                 now[name] = known
-        self.owners = _parted(now)
+        self.owners = parted(now)
         self._settled = now
         self._groups = _grouped(groups, now)
         return now
@@ -79,9 +83,22 @@ class Earlier:
             self.arrays.clear()
         self.arrays[key] = data
 
+    def array(self, name: str, value: Any, label: str, form: tuple[object, ...]) -> Settled:
+        """A variable that is a large array with this layout, of which the pickle is known."""
+        key = (name, label, *form)
+        found = self._named.get(key)
+        if found is None:
+            if len(self._named) >= MOST:
+                self._named.clear()
+            data = self.arrays[label, *form]
+            record = Record(members=(NAME + name,), tier="cloudpickle", data=data, uses=(label,))
+            item = _item(name, value, len(data) + value.nbytes)
+            found = self._named[key] = layout.encode_record(record), item
+        return Settled(value, *found, inside=(id(value),), uses=(label,))
 
-def _parted(settled: dict[str, Settled]) -> dict[int, str]:
-    """Whose each list and dict is; variables that share one are settled no longer."""
+
+def parted(settled: dict[str, Settled]) -> dict[int, str]:
+    """Whose each list, dict and array is; variables that share one are settled no longer."""
     owners: dict[int, str] = {}
     sharing: set[str] = set()
     for name, each in settled.items():
@@ -128,8 +145,11 @@ def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
     if len(data) >= layout.SMALL // 2 or (id(type(value)) not in NUMBERS and suspect(data)):
         return None
     record = Record(members=(NAME + name,), tier="cloudpickle", data=data)
-    item = ItemReport(
-        name=name, outcome="exact", tier="cloudpickle", size_bytes=len(data),
+    return Settled(value, layout.encode_record(record), _item(name, value, len(data)), inside)
+
+
+def _item(name: str, value: object, size: int) -> ItemReport:
+    return ItemReport(
+        name=name, outcome="exact", tier="cloudpickle", size_bytes=size,
         type_name=type_name(value), summary=clean(measure(value)),
     )  # fmt: skip
-    return Settled(value, layout.encode_record(record), item, inside)

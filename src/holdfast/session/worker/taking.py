@@ -3,11 +3,12 @@ and everything else as far as it can be read back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from holdfast.session.layout import DEFINITION, SEGMENT
+from holdfast.session.layout import DEFINITION, NAME, SEGMENT
 from holdfast.session.worker import segments, units
-from holdfast.session.worker.earlier import Earlier
+from holdfast.session.worker.earlier import Earlier, Settled
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.pairs import lonely
@@ -43,6 +44,26 @@ class Taking:
         self._containers: dict[str, object] = {}  # the same, by label
         self._holding: set[str] = set()  # members that have one inside, or globals
         self._failed: dict[str, str] = {}  # labels of those that cannot be kept, and why
+
+    def settled(self, names: Iterable[str], values: Mapping[str, object]) -> dict[str, Settled]:
+        """Those that are large arrays, each with its own memory: their layout says all."""
+        found: dict[str, Settled] = {}
+        if self._around.limit is None:
+            for name in names:
+                value = values[name]
+                if arrays.is_array(type(value)) and (known := self._layout(value)) is not None:
+                    found[name] = self._earlier.array(name, value, *known)
+        return found
+
+    def again(self, name: str, settled: Settled) -> Taken:
+        """A variable that was settled, and shares something with another one."""
+        unit = Unit(NAME, name, settled.value)
+        if not settled.uses:
+            return units.plain(unit, containers(settled.value) or {})
+        [label] = settled.uses
+        form = arrays.form(settled.value)
+        assert form is not None  # as just seen
+        return units.array(unit, self._earlier.arrays[label, *form], label)
 
     def taken(self, found: list[Unit]) -> list[Taken]:
         """All that can be pickled."""
@@ -122,25 +143,31 @@ class Taking:
         return simple, others
 
     def _array(self, unit: Unit) -> Taken | None:
-        """A large array that owns its memory: its layout says what its pickle is."""
+        """A large array that owns its memory, and that more than one unit has."""
+        known = self._layout(unit.value) if self._around.limit is None else None
+        if known is None:
+            return None
+        label, form = known
+        return units.array(unit, self._earlier.arrays[label, *form], label)
+
+    def _layout(self, value: Any) -> tuple[str, tuple[object, ...]] | None:
+        """The label of a large array's memory, and all else that its record says, if that is all
+        there is to say: then its pickle is known afterwards."""
         try:
-            form = arrays.form(unit.value) if self._around.limit is None else None
+            form = arrays.form(value)
         except Interrupted:
             raise
         except BaseException:  # noqa: BLE001  # a class may say that it is numpy's array
             return None
         if form is None:
             return None
-        size = unit.value.nbytes  # type: ignore[attr-defined]  # an array, as just seen
-        label = self._around.buffer(arrays.location(unit.value), size, unit.value)
-        data = self._earlier.arrays.get((label, *form))
-        if data is None:
-            attempt = self.attempt((unit.value,), None, None)
+        label = self._around.buffer(arrays.location(value), value.nbytes, value)
+        if (label, *form) not in self._earlier.arrays:
+            attempt = self.attempt((value,), None, None)
             if isinstance(attempt, str) or attempt.suspect or [*attempt.found.used] != [label]:
                 return None
-            data = attempt.data
-            self._earlier.pickled((label, *form), data)
-        return units.array(unit, data, label)
+            self._earlier.pickled((label, *form), attempt.data)
+        return label, form
 
     def _checked(self, simple: list[Taken], others: list[Unit]) -> list[Taken]:
         """Each unit by itself; those that cannot be pickled go to a lower tier."""

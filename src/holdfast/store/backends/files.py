@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Corrupt, from_os_error
+from holdfast.store.log.frames import Buffer
 
 # Bytes handed to the kernel at a time. From 1 MiB on it looks for long stretches of free memory to
 # cache them in, and where memory is scattered that takes longer than everything else: writing
@@ -49,7 +50,7 @@ def _not_a_file(path: Path, what: str) -> Corrupt:
     )
 
 
-def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+def write_all(fd: int, data: Buffer, offset: int) -> None:
     """Write everything at an offset."""
     view = memoryview(data).cast("B")
     while len(view):
@@ -57,16 +58,31 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> Non
         view, offset = view[written:], offset + written
 
 
-def write_pieces(fd: int, pieces: Sequence[bytes], offset: int) -> int:
+def write_pieces(fd: int, pieces: Sequence[Buffer], offset: int) -> int:
     """Write pieces one after the other at an offset, at once where they are small; where they
     end."""
     end = offset + sum(map(len, pieces))
     if end - offset <= BITE:
         write_all(fd, b"".join(pieces), offset)
         return end
+    bite: list[memoryview] = []
     for piece in pieces:
-        write_all(fd, piece, offset)
-        offset += len(piece)
+        view = memoryview(piece)
+        while view:
+            room = BITE - sum(map(len, bite))
+            bite.append(view[:room])
+            view = view[room:]
+            if view:
+                offset, bite = _bitten(fd, bite, offset), []
+    return _bitten(fd, bite, offset)
+
+
+def _bitten(fd: int, bite: Sequence[memoryview], offset: int) -> int:
+    """Write what is no more than a bite; where it ends."""
+    end = offset + sum(map(len, bite))
+    written = os.pwritev(fd, bite, offset)
+    if offset + written < end:  # hardly ever
+        write_all(fd, b"".join(bite)[written:], offset + written)
     return end
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.files import open_file, write_all, write_pieces
 from holdfast.store.backends.loglock import LogLock
-from holdfast.store.log.frames import REMAINS
+from holdfast.store.log.frames import REMAINS, Buffer
 
 AHEAD = 64 * 1024
 _SMALL = AHEAD // 8  # larger entries gain little, and would need new zeros each time
@@ -35,11 +35,13 @@ class Runway:
         self._fd = -1
         self._writer = 0  # the process that opened it to write; 0: it was opened to read
         self._end = 0  # of what we have written; 0: nothing
+        self._spare: tuple[int, int] | None = None  # bytes whose pages others may have
 
     def ends_at(self, path: Path, offset: int) -> bool:
         """Whether nothing was added behind an entry that ends there, nor the entry taken back.
 
         One look tells, where what follows the entry was its end or zeros when it was read."""
+        self._clear()
         found = os.pread(self._open(path, writable=False), 2 * _LOOK, offset - _LOOK)
         return len(found) >= _LOOK and not any(found[_LOOK:])
 
@@ -47,7 +49,7 @@ class Runway:
         """Be ready to write to a segment; raises as `open_file` does."""
         self._open(path, writable=True)
 
-    def write(self, pieces: Sequence[bytes], offset: int, *, spare: bool) -> int:
+    def write(self, pieces: Sequence[Buffer], offset: int, *, spare: bool) -> int:
         """Write an entry, and zeros behind it when more are to be expected, and there is space to
         `spare`; gives the descriptor to sync."""
         size = sum(map(len, pieces))
@@ -63,13 +65,19 @@ class Runway:
         """The last entry, which began there, is durable. A large one is not read again before
         something is brought back, so that its pages are better used for the next: a machine whose
         memory is lent to it by another takes longer to get new ones than to write to the disk.
-        Not the page that it ends in: `ends_at` looks there before anything else is done."""
+        Not the page that it ends in: `ends_at` looks there before anything else is done. And not
+        now, when somebody waits to hear that it is durable, but with that look."""
         if self._end - offset >= _LARGE:
-            last = (self._end - _LOOK) // _PAGE * _PAGE
-            with suppress(OSError):  # a file system may not take advice
-                os.posix_fadvise(self._fd, offset, last - offset, os.POSIX_FADV_DONTNEED)
+            self._spare = offset, (self._end - _LOOK) // _PAGE * _PAGE
 
-    def take_back(self, pieces: Sequence[bytes], offset: int) -> None:
+    def _clear(self) -> None:
+        """Give pages back."""
+        spare, self._spare = self._spare, None
+        if spare is not None and self._path is not None:
+            with suppress(OSError):  # a file system may not take advice
+                os.posix_fadvise(self._fd, spare[0], spare[1] - spare[0], os.POSIX_FADV_DONTNEED)
+
+    def take_back(self, pieces: Sequence[Buffer], offset: int) -> None:
         """Cut an entry that could not be made durable, to what nobody takes for an end."""
         self._end = 0
         size = min(os.fstat(self._fd).st_size, offset + REMAINS)
@@ -80,6 +88,7 @@ class Runway:
 
     def check(self) -> None:
         """Let go of a file that somebody removed: what others read is another one."""
+        self._clear()
         if self._path is not None and not os.fstat(self._fd).st_nlink:
             self._close()
 
@@ -110,6 +119,7 @@ class Runway:
         return self._fd
 
     def _close(self) -> None:
+        self._clear()
         self._end = 0
         if self._path is not None:
             self._path = None

@@ -19,7 +19,7 @@ from holdfast.store.backends.logfiles import LogFile
 from holdfast.store.backends.loglock import PATIENCE, LogLock
 from holdfast.store.backends.runway import Runway, cut, is_clear, used_size
 from holdfast.store.log import frames as framing
-from holdfast.store.log.frames import Damage, Frame, Signed
+from holdfast.store.log.frames import Buffer, Damage, Frame, Signed
 
 SEGMENT_LIMIT = 64 * 1024 * 1024
 _TICK = 20_000_000  # ns; file systems tell times apart that are further apart than this
@@ -319,7 +319,7 @@ class LocalLog:
             draft.unlink(missing_ok=True)
             raise from_os_error(error, "writing the log") from error
 
-    def _write(self, path: Path, offset: int, pieces: list[bytes], *, spare: bool) -> None:
+    def _write(self, path: Path, offset: int, pieces: list[Buffer], *, spare: bool) -> None:
         self._runway.enter(path)
         try:
             if offset == framing.FILE_HEAD_SIZE:

@@ -21,9 +21,9 @@ from holdfast.store.chunks.chunk import (
 )
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import PAGE, PackWriter
+from holdfast.store.chunks.room import SIZE as SMALL_COMMIT
+from holdfast.store.chunks.room import Room
 from holdfast.store.cipher import PLAIN, Cipher
-
-SMALL_COMMIT = 1024 * 1024
 
 Usable = Callable[[bytes], bool]  # of a volume
 FetchChunk = Callable[[bytes], Buffer]
@@ -34,7 +34,7 @@ class InlineChunk(NamedTuple):
 
     id: bytes
     codec: int
-    stored: bytes
+    stored: memoryview
     plain: int
     aligned: bool
 
@@ -57,7 +57,7 @@ class Sink:
         self._nonce = nonce
         self._lock = threading.Lock()
         self._inline: dict[bytes, InlineChunk] = {}
-        self._inline_bytes = 0
+        self._room: Room | None = None  # that these lie in
         self._packs: PackWriter | None = None
         self._fresh: dict[bytes, Location | None] = {}  # None: in memory still
         self._referred: dict[bytes, Location] = {}
@@ -65,7 +65,8 @@ class Sink:
     @property
     def stored_bytes(self) -> int:
         """What this draft adds to the store."""
-        return self._inline_bytes + (self._packs.stored_bytes if self._packs else 0)
+        waiting = self._room.used if self._room else 0
+        return waiting + (self._packs.stored_bytes if self._packs else 0)
 
     @property
     def packs(self) -> list[bytes]:
@@ -75,6 +76,11 @@ class Sink:
     @property
     def inline(self) -> list[InlineChunk]:
         return list(self._inline.values())
+
+    @property
+    def body(self) -> Buffer:
+        """The chunks that are inline, one after the other; until `discard`."""
+        return self._room.content if self._room else b""
 
     def put(
         self,
@@ -151,12 +157,15 @@ class Sink:
         unknown = [chunk for chunk in asked if chunk not in homes]
         found = zip(unknown, self._index.volumes(unknown), strict=True)
         homes.update((chunk, volume) for chunk, volume in found if volume is not None)
-        volumes = {homes.get(chunk) for chunk in asked}
+        volumes = set(map(homes.get, asked))
         usable = {name for name in volumes if name is not None and self._usable(name)}
+        ours = [c for c in chunks if c in self._fresh or c in self._referred]
+        if volumes <= usable:
+            return usable, ours
         astray = [chunk for chunk in asked if homes.get(chunk) not in usable]
         for chunk in astray:
             homes.pop(chunk, None)
-        return usable, [*(c for c in chunks if c in self._fresh or c in self._referred), *astray]
+        return usable, [*ours, *astray]
 
     def refer(self, chunks: Iterable[bytes], fetch: FetchChunk) -> None:
         """Use chunks of an earlier checkpoint; one whose volume is given up is stored anew."""
@@ -178,7 +187,7 @@ class Sink:
         """Decide where chunks in memory go, when about `more` bytes are still to come; says
         whether they went somewhere."""
         with self._lock:
-            spills = self._packs is None and self._inline_bytes + more > SMALL_COMMIT
+            spills = self._packs is None and self.stored_bytes + more > SMALL_COMMIT
             if spills:
                 self._spill()
             return spills
@@ -191,6 +200,10 @@ class Sink:
     def discard(self) -> None:
         if self._packs is not None:
             self._packs.discard()
+        with self._lock:
+            self._inline = {}
+            if self._room is not None:
+                self._room.leave()
 
     def volume(self, chunk: bytes) -> bytes | None:
         """Where a chunk of this draft is; None while it waits in memory."""
@@ -235,13 +248,14 @@ class Sink:
                 return  # another thread was faster
             self._fresh[chunk] = None
             if self._packs is None:
-                self._inline[chunk] = InlineChunk(chunk, codec, bytes(stored), plain, aligned)
-                self._inline_bytes += len(stored)
-                if self._inline_bytes <= SMALL_COMMIT:
+                if self._room is None:
+                    self._room = Room()
+                if (laid := self._room.lay(stored)) is not None:
+                    self._inline[chunk] = InlineChunk(chunk, codec, laid, plain, aligned)
                     return
                 self._spill()
-                return
             packs = self._packs
+        assert packs is not None
         place = packs.add(chunk, codec, stored, plain, aligned=aligned, passing=passing)
         self._fresh[chunk] = place
 
@@ -259,4 +273,6 @@ class Sink:
                 item.id, item.codec, item.stored, item.plain, aligned=item.aligned
             )
         self._inline = {}
-        self._inline_bytes = 0
+        if self._room is not None:
+            self._room.leave()
+            self._room = None

@@ -11,6 +11,8 @@ from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, Unsupported
 
+Buffer = bytes | bytearray | memoryview
+
 NAME_SIZE = 16
 _FILE_HEAD = struct.Struct("<16sI4xQ16s16s")
 FILE_HEAD_SIZE = _FILE_HEAD.size
@@ -34,7 +36,7 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     key_id: bytes
     mac: bytes
     header: bytes
-    body: bytes = b""
+    body: Buffer = b""
     frees: bool = False  # lets space be freed, so it may use what is kept for a full disk
 
     def message(self) -> bytes:
@@ -113,7 +115,7 @@ def encode_frame(signed: Signed, marker: bytes, origin: bytes | None = None) -> 
     return b"".join(frame_pieces(signed, marker, origin))
 
 
-def frame_pieces(signed: Signed, marker: bytes, origin: bytes | None = None) -> list[bytes]:
+def frame_pieces(signed: Signed, marker: bytes, origin: bytes | None = None) -> list[Buffer]:
     """The same as it comes, for who need not put it together."""
     head = _HEAD.pack(
         marker,

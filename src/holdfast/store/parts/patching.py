@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import BadInput
 from holdfast.store.arrays import np
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import Buffer
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.sink import Sink
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS
@@ -19,12 +20,30 @@ from holdfast.store.parts.pagewriter import Examined, PageWriter, Written
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Where a stretch begins in the part, how long it is, and what reads a piece of it: given an offset
-# within the stretch and a length.
-Fetch = Callable[[int, int], Buffer]
-Stretch = tuple[int, int, Fetch]
+    Bytes = NDArray[np.uint8]
+    _Room = Callable[[int], Bytes]  # memory for the bytes of a block
+
+# Where a stretch begins in the part, how long it is, and what fills memory with a piece of it, from
+# an offset within the stretch on.
+Fill = Callable[[int, memoryview], None]
+Stretch = tuple[int, int, Fill]
 
 _FEW = 4  # blocks that are not worth waking other threads up
+
+# Fresh memory costs a page fault for every 4 KiB. Of a few blocks, each is done with before the
+# next one is looked at, so that they take turns in the same place.
+_scratch = threading.local()
+
+
+def _new(size: int) -> Bytes:
+    return np.empty(size, dtype=np.uint8)
+
+
+def _taking_turns(size: int) -> Bytes:
+    if not hasattr(_scratch, "block"):
+        _scratch.block = _new(BLOCK)
+    block: Bytes = _scratch.block
+    return block[:size]
 
 
 class PatchWriter(PageWriter):
@@ -39,34 +58,37 @@ class PatchWriter(PageWriter):
         count = self._like.block_count
         self._tables = [table.resized(len(table)) for table in self._like.tables()]
         touched = _by_block(stretches, self._like.part.skew, self._like.total)
+        first = [*islice(touched, _FEW + 1)]
+        if len(first) <= _FEW:
+            for each in first:
+                block, item = self._patched(each, _taking_turns)
+                self._enter(self._tables[block // LEAF_BLOCKS], block % LEAF_BLOCKS, item)
+            return self._finished(count)
         ahead = 8 * workers.count()
-        with closing(workers.in_order(self._patched, touched, ahead, _FEW)) as patched:
+        blocks = chain(first, touched)
+        with closing(workers.in_order(self._patched, blocks, ahead)) as patched:
             for block, item in patched:
                 self._enter(self._tables[block // LEAF_BLOCKS], block % LEAF_BLOCKS, item)
         return self._finished(count)
 
-    def _patched(self, touched: tuple[int, list[_Piece]]) -> tuple[int, Examined]:
+    def _patched(
+        self, touched: tuple[int, list[_Piece]], room: _Room = _new
+    ) -> tuple[int, Examined]:
         block, pieces = touched
-        size = self._like.block_size(block)
-        data: NDArray[np.uint8]
-        before: NDArray[np.uint8] | None = None
-        if pieces[0][1] == size:
-            _, _, fetch, where = pieces[0]
-            data = np.frombuffer(fetch(where, size), dtype=np.uint8)
-            return block, self._examine_block(data, block)
-        if sum(length for _, length, _, _ in pieces) == size:
-            data = np.empty(size, dtype=np.uint8)
-        else:
+        data = room(self._like.block_size(block))
+        before: Bytes | None = None
+        if sum(length for _, length, _, _ in pieces) < len(data):
             # Verified: what is kept of it is about to be vouched for by a new checksum.
             before = np.frombuffer(self._like.read(block), dtype=np.uint8)
-            data = before.copy()
-        for at, length, fetch, where in pieces:
-            data[at : at + length] = np.frombuffer(fetch(where, length), dtype=np.uint8)
+            data[:] = before
+        view = data.data
+        for at, length, fill, where in pieces:
+            fill(where, view[at : at + length])
         return block, self._examine_block(data, block, before)
 
 
-# Within a block: where it begins, how long it is, what reads it, and from which offset on.
-_Piece = tuple[int, int, Fetch, int]
+# Within a block: where it begins, how long it is, what fills it, and from which offset on.
+_Piece = tuple[int, int, Fill, int]
 
 
 def _by_block(
@@ -74,7 +96,7 @@ def _by_block(
 ) -> Iterator[tuple[int, list[_Piece]]]:
     """The blocks that are touched, in order, each with what is new in it."""
     current, pieces, end = -1, list[_Piece](), 0
-    for offset, length, fetch in stretches:
+    for offset, length, fill in stretches:
         start = skew + offset
         if length < 0 or start < end or start + length > total:
             raise BadInput("the stretches of a patch overlap, or lie outside of the part")
@@ -87,7 +109,7 @@ def _by_block(
                     yield current, pieces
                 current, pieces = block, []
             step = min(end, (block + 1) * BLOCK) - at
-            pieces.append((at - block * BLOCK, step, fetch, at - start))
+            pieces.append((at - block * BLOCK, step, fill, at - start))
             at += step
     if pieces:
         yield current, pieces

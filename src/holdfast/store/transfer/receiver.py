@@ -129,7 +129,7 @@ class Receiver:
             pinned=waybill.pinned,
         )
 
-        def build(now: Catalogue) -> tuple[Commit, bytes]:
+        def build(now: Catalogue) -> tuple[Commit, Buffer]:
             if is_here(now, waybill):
                 raise _HereError
             _check_lineage(now, waybill)

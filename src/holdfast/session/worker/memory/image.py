@@ -47,13 +47,19 @@ class Image(NamedTuple):
 
     def messages(self, request_id: int, name: str, way: Way) -> Iterator[MemoryMessage]:
         """The bytes, in pieces; or only where they are."""
+        if not self.runs:  # as most are
+            yield MemoryMessage(
+                request_id=request_id, name=name, size=self.view.nbytes, skew=self.skew,
+                base=self.base,
+            )  # fmt: skip
+            return
         about = {
             "request_id": request_id, "name": name, "size": self.view.nbytes, "skew": self.skew,
             "base": self.base,
         }  # fmt: skip
-        if way != "along" or not self.runs:
+        if way != "along":
             where = {"behind": True} if way == "behind" else {"address": self.address}
-            for first in range(0, max(1, len(self.runs)), RUNS):
+            for first in range(0, len(self.runs), RUNS):
                 some = _told(self.runs[first : first + RUNS])
                 yield MemoryMessage(**about, **where, stretches=some)  # type: ignore[arg-type]
             return

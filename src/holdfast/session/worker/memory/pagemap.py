@@ -102,6 +102,7 @@ class Pagemap:
             _ioctl(self._fd, _API, _Api(0xAA, _FEATURES, 0))
             self._pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
             self._found = (_Region * _ROOM)()
+            self._scan = self._asking()
             self._try()
         except BaseException:
             self.close()
@@ -128,6 +129,19 @@ class Pagemap:
 
     def written(self, start: int, end: int) -> Runs:
         """What was written to since the last time. Raises OSError when any of it is not watched."""
+        asked, runs = self._scan, Runs()
+        asked.start, asked.end = start, end
+        while start < end:
+            count = _ioctl(self._pages, _PAGEMAP_SCAN, asked)
+            if count:
+                runs += [(run.start, run.end) for run in self._found[:count]]
+            if asked.walk_end <= start:
+                raise OSError("the scan of pages does not come to an end")
+            asked.start = start = asked.walk_end
+        return runs
+
+    def _asking(self) -> _Scan:
+        """What is asked each time, but for the place."""
         asked = _Scan()
         asked.size = ctypes.sizeof(_Scan)
         asked.flags = _WP_MATCHING | _CHECK_WPASYNC
@@ -135,15 +149,7 @@ class Pagemap:
         # Nothing else may be asked for: with other categories, pages that were given back to the
         # kernel, and are zero since, would not be listed.
         asked.category_mask = asked.return_mask = _WRITTEN
-        runs: Runs = []
-        asked.start, asked.end = start, end
-        while asked.start < end:
-            count = _ioctl(self._pages, _PAGEMAP_SCAN, asked)
-            runs += [(run.start, run.end) for run in self._found[:count]]
-            if asked.walk_end <= asked.start:
-                raise OSError("the scan of pages does not come to an end")
-            asked.start = asked.walk_end
-        return runs
+        return asked
 
     def _try(self) -> None:
         """See whether it does what it says, on two pages of our own."""

@@ -32,19 +32,16 @@ class Region(msgspec.Struct):  # a dataclass takes ten times as long to define
     labels: dict[int, str] = {}  # what it was called in which capture
     hot: int = 0
     looks: int = 0  # that found something: memory that was copied before one of them may be old
+    start: int = 0  # the beginning of its first page
+    end: int = 0  # of its last one
+
+    def __post_init__(self) -> None:
+        self.start = self.address // PAGE * PAGE
+        self.end = -(-(self.address + self.size) // PAGE) * PAGE
 
     @property
     def place(self) -> Place:
         return self.address, self.size
-
-    @property
-    def start(self) -> int:
-        """The beginning of its first page."""
-        return self.address // PAGE * PAGE
-
-    @property
-    def end(self) -> int:
-        return -(-(self.address + self.size) // PAGE) * PAGE
 
 
 class Tracker:
@@ -124,16 +121,21 @@ class Tracker:
             for region in group:
                 self._drop(region)
             return
+        if not found:
+            return
         for region in group:
             mine = [run for run in found if run[0] < region.end and run[1] > region.start]
-            region.dirty.setdefault(self._now, []).extend(mine)
-            region.looks += bool(mine)
+            if mine:
+                region.dirty.setdefault(self._now, []).extend(mine)
+                region.looks += 1
 
     def _judge(self, region: Region) -> None:
         """Forget what nobody will ask for, and a region that does not pay."""
-        mostly = 2 * _length(region.dirty[self._now]) > region.end - region.start
-        region.dirty = {c: runs for c, runs in region.dirty.items() if c > self._base}
-        region.labels = {c: label for c, label in region.labels.items() if c >= self._base}
+        mostly = 2 * _length(region.dirty.get(self._now, [])) > region.end - region.start
+        if region.dirty:
+            region.dirty = {c: runs for c, runs in region.dirty.items() if c > self._base}
+        if len(region.labels) > 1:
+            region.labels = {c: label for c, label in region.labels.items() if c >= self._base}
         region.hot = region.hot + 1 if mostly else 0
         if region.hot >= _HOT:
             self._resting[region.place] = self._now + _REST
@@ -191,6 +193,8 @@ class Tracker:
             return None
         if region.labels.get(self._base) != label:
             return None
+        if not region.dirty:
+            return []
         address, size = place
         runs = [
             run for capture, found in region.dirty.items() if capture > self._base for run in found
