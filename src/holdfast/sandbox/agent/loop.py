@@ -17,6 +17,7 @@ from holdfast.sandbox.agent.children import (
     set_size,
     spawn,
 )
+from holdfast.sandbox.agent.copier import Copier, suits
 from holdfast.sandbox.agent.nobody import Nobody, can_begin, step_aside, wanted
 from holdfast.sandbox.agent.small import (
     SIGCHLD,
@@ -54,7 +55,9 @@ class Agent:
         self.processes: dict[str, Process] = {}
         self.spares: list[Spare] = []
         self.ready = int(os.environ.get("SPARES", SPARES))  # so many of them, when it is quiet
-        self.nobody: Nobody | None = None  # where forks are dear, programs are begun without
+        # Where forks are dear, programs are begun without, and Python as a copy.
+        self.nobody: Nobody | None = None
+        self.copier: Copier | None = None
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -100,7 +103,7 @@ class Agent:
         self.replenish()
         while True:
             rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
-            found = self.poll.poll(rest if len(self.spares) < self.ready else None)
+            found = self.poll.poll(rest if self.missing() else None)
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -112,10 +115,18 @@ class Agent:
                     self.reap()
                 elif fd in self.watched:
                     self.serve(fd, events)
+                elif self.copier is not None and fd == self.copier.fd:
+                    self.copier.hear()
+
+    def missing(self) -> bool:
+        """Whether less is ready than might be asked for."""
+        return len(self.spares) < self.ready or (self.copier is not None and self.copier.missing)
 
     def replenish(self) -> None:
         """Have one more child ready: an order that comes meanwhile waits for one fork only."""
-        if len(self.spares) < self.ready:
+        if self.copier is not None and self.copier.missing:
+            self.copier.replenish()
+        elif len(self.spares) < self.ready:
             try:
                 self.spares.append(Spare())
             except OSError:
@@ -261,7 +272,8 @@ class Agent:
         identity = order["id"]
         try:
             if self.nobody is not None and can_begin(order):
-                process = self.nobody.begin(order)
+                copier = self.copier if suits(order) else None
+                process = self.nobody.begin(order, copier.copy if copier is not None else None)
             else:
                 process = spawn(order, text, self.spares.pop(0) if self.spares else None)
         except OSError as error:
@@ -301,10 +313,16 @@ class Agent:
             for spare in [each for each in self.spares if each.pid == pid]:
                 spare.close()  # its number may soon be another's
                 self.spares.remove(spare)
-            for process in list(self.processes.values()):
-                if process.pid == pid:
-                    process.status = status
-                    self.finish(process)
+            if self.copier is not None:
+                self.copier.reaped(pid)
+            self.over(pid, status)
+
+    def over(self, pid: int, status: int) -> None:
+        """A process has ended."""
+        for process in list(self.processes.values()):
+            if process.pid == pid:
+                process.status = status
+                self.finish(process)
 
     def finish(self, process: Process) -> None:
         """Say that a process ended, once everything it wrote has been carried."""
@@ -334,6 +352,8 @@ class Agent:
         # Copies of us that have nothing to do yet would double what is frozen.
         spares, self.spares = self.spares, []
         dismiss(spares)
+        if self.copier is not None:
+            self.copier.rest()
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
         may_be_looked_at(True)
@@ -370,7 +390,8 @@ def look_after(source: int, sink: int) -> NoReturn:
         agent.run()
 
     def run() -> NoReturn:
-        agent.nobody = Nobody()
+        agent.nobody = nobody = Nobody()
+        agent.copier = Copier(nobody.launch, agent.poll, agent.over)
         agent.run()
 
     step_aside(run)
