@@ -40,6 +40,10 @@ class Untrue(Exception):
     """It says what it cannot say, or nothing at all."""
 
 
+class Gone(Exception):
+    """It has ended."""
+
+
 def kind_of(order: Order) -> Kind:
     """What must be the same for a copy to be what was asked for."""
     program, environ = order["argv"][0], order["env"]
@@ -108,18 +112,19 @@ class Original:
         self.link.sendmsg([text], [(SOL_SOCKET, SCM_RIGHTS, packed)])
 
     def answer(self) -> tuple[bytes, list[int]]:
-        """What it says next, soon. Raises BlockingIOError when it does not, and Untrue."""
+        """What it says next, soon. Raises BlockingIOError when it does not, Gone and Untrue."""
         self._soon.poll(ANSWER_SECONDS * 1000)
         return self.next()
 
     def next(self) -> tuple[bytes, list[int]]:
-        """What it has said next. Raises BlockingIOError when that is nothing, and Untrue."""
+        """What it has said. Raises BlockingIOError when that is nothing, Gone and Untrue."""
+        message = self.link.recv(64)
+        if not message:
+            raise Gone
         try:
-            word, *rest = self.link.recv(64).split()
+            word, *rest = message.split()
             numbers = [int(each) for each in rest]
-        except BlockingIOError:
-            raise
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise Untrue from error
         if WORDS.get(word) != len(numbers):
             raise Untrue
@@ -157,34 +162,30 @@ class Copier:
 
     def replenish(self) -> None:
         """Begin the one that is wanted; it says when it is ready."""
+        self.dismiss()
         order, self._wanted = self._wanted, None
         if order is None:
             return
-        self.dismiss()
-        if self._original is not None:
-            return  # it has copies that run
         try:
             self._original = Original(order, self._launch)
         except OSError:
             return  # there is no room for one now
         self._poll.register(self._original.link.fileno(), EPOLLIN)
 
-    def rest(self) -> None:
-        """For a sandbox that is frozen: one without copies need not be there. It is begun again
-        afterwards."""
-        waiting = self._original
-        if self.dismiss() and waiting is not None:
-            self._wanted = self._wanted or waiting.order
-
-    def dismiss(self) -> bool:
-        """Let one that has no copies end; it is gone when this returns."""
+    def dismiss(self) -> None:
+        """Let the one that waits end; it is gone when this returns, and wanted again."""
         original = self._original
-        if original is None or original.copies:
-            return False
+        if original is None:
+            return
+        self._wanted = self._wanted or original.order
         self._let_go(original)
-        del self._ending[original.pid]
         os.waitpid(original.pid, 0)
-        return True
+        self.reaped(original.pid)
+        try:
+            while True:
+                os.waitpid(-original.pid, 0)  # its group: what waited with it
+        except ChildProcessError:
+            return
 
     def _want(self, order: Order, kind: Kind) -> None:
         """Whether another takes the place of one that waits is decided by the second order that it
@@ -243,9 +244,12 @@ class Copier:
                     return None
                 else:
                     raise Untrue
+        except (Gone, ConnectionError):
+            self._let_go(original)
         except (OSError, Untrue):
-            self._distrust(original)
-            return None
+            self._faults += 1
+            self._let_go(original)
+        return None
 
     # -- what it says by itself
 
@@ -267,10 +271,10 @@ class Copier:
                     raise Untrue
             except BlockingIOError:
                 return
-            except Untrue:
+            except (OSError, Gone, Untrue):
                 if not original.ready:
                     self._useless = original.kind  # it does not want to wait
-                self._distrust(original)
+                self._let_go(original)
 
     def _ready(self, original: Original) -> None:
         if not original.silent():
@@ -288,16 +292,12 @@ class Copier:
 
     # -- its end
 
-    def _distrust(self, original: Original) -> None:
-        if original.ready:
-            self._faults += 1
-        self._let_go(original)
-
     def _let_go(self, original: Original) -> None:
         """It ends, and its copies are ours from then on."""
         self._forget(original)
         self._ending[original.pid] = original
-        os.kill(original.pid, SIGKILL)  # its number is its own until it is reaped
+        # With the copy that waits, which is of its group; its number is its own until it is reaped.
+        os.killpg(original.pid, SIGKILL)
 
     def _forget(self, original: Original) -> None:
         self._original = None
@@ -311,7 +311,6 @@ class Copier:
         if original is None and self._original is not None and self._original.pid == pid:
             original = self._original
             self._last_words(original)
-            self._faults += original.ready
             self._forget(original)
         for copy in original.copies if original is not None else ():
             try:
@@ -327,7 +326,7 @@ class Copier:
                 word, numbers = original.next()
                 if word == b"ended":
                     self._ended(original, *numbers)
-        except (BlockingIOError, Untrue):
+        except (OSError, Gone, Untrue):
             return  # that was all
 
 

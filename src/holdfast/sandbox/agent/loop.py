@@ -353,7 +353,7 @@ class Agent:
         spares, self.spares = self.spares, []
         dismiss(spares)
         if self.copier is not None:
-            self.copier.rest()
+            self.copier.dismiss()
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
         may_be_looked_at(True)

@@ -6,17 +6,37 @@ text in a dictionary of its own. On descriptor 3 it is told what to run (spec/sa
 2). It does not wait where a copy would differ from an interpreter that has just begun.
 """
 
-import os
+# ruff: noqa: E402
 import sys
-from _signal import SIG_DFL, SIGCHLD, set_wakeup_fd, signal
+
+began_with = set(sys.modules)
+import os
+from _io import BufferedRandom, BufferedWriter, TextIOWrapper
+from _signal import SIG_DFL, SIGCHLD, set_wakeup_fd, signal  # type: ignore[import-not-found]
+from _socket import CMSG_SPACE, socket
+from gc import collect, freeze, get_objects
+from select import POLLIN, poll
+
+for name in set(sys.modules) - began_with:
+    del sys.modules[name]  # a program imports it for itself
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+    from typing import NoReturn
 
 ORDERS = 3
 LARGEST = 1 << 16  # bytes of an order
 COMPARED = ((3, 11), (3, 12), (3, 13))  # how `-c` runs code differs a little between releases
-READABLE = 1  # POLLIN
+TAKEN = b"\0"  # what a copy that has something to run tells its parent: no signal's number
+BUSY_MILLISECONDS = 200  # that a copy may run without being disturbed by the making of another
+LATER = "_holdfast"  # the name below which a module has what ends a copy
+
+ends: list[int] = []  # the exit code of this copy, once it is known
 
 
-def fit():
+def fit() -> bool:
     """Whether a copy of this interpreter is one: others may know more, or have state that must not
     be there twice, or threads that a copy has not."""
     lines = sys.modules.get("linecache")
@@ -28,7 +48,10 @@ def fit():
     )
 
 
-def site_places():
+# -- what it began with
+
+
+def beginnings() -> "Iterator[str]":
     """Whatever the beginning of this interpreter depended on, there or not."""
     above = os.path.dirname(sys.executable)
     yield from (os.path.join(each, "pyvenv.cfg") for each in (above, os.path.dirname(above)))
@@ -48,11 +71,11 @@ def site_places():
             yield file
 
 
-def changeable(path, known):
+def changeable(path: str, known: dict[str, bool]) -> bool:
     """Whether programs here may make something else of a path, which may lead to nothing yet."""
     if path not in known:
         above = os.path.dirname(path)
-        known[path] = bool(
+        known[path] = (
             os.access(path, os.W_OK)
             or (os.path.exists(path) and os.stat(path).st_uid == os.geteuid())
             or (above != path and changeable(above, known))
@@ -60,69 +83,74 @@ def changeable(path, known):
     return known[path]
 
 
-def look(places):
+def look(places: list[str]) -> list[tuple[int, ...]]:
     """How places are now."""
-    return [state(each) for each in places]
+    found = []
+    for place in places:
+        try:
+            seen = os.stat(place)
+        except OSError:
+            found.append((0,))
+        else:
+            found.append((seen.st_ino, seen.st_mtime_ns, seen.st_size))
+    return found
 
 
-def state(path):
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+# -- waiting
 
 
-def wait(link, poll, space):
-    """Tell of copies that ended, and make those that are ordered; returns in each of them, with its
-    code and what is other in its environment."""
-    known = {}
-    places = sorted({each for each in site_places() if changeable(each, known)})
+def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
+    """Have a copy ready, and tell of those that ended. Returns in each that has something to run,
+    with its code and what is other in its environment."""
+    known: dict[str, bool] = {}
+    places = sorted({each for each in beginnings() if changeable(each, known)})
     begun = look(places)
-    room = memoryview(bytearray(LARGEST))
     wake, wake_up = os.pipe()
-    os.set_blocking(wake, False)
     os.set_blocking(wake_up, False)
     signal(SIGCHLD, lambda *_: None)
     set_wakeup_fd(wake_up, warn_on_full_buffer=False)
-    ready = poll()
-    ready.register(ORDERS, READABLE)
-    ready.register(wake, READABLE)
+    news, news_or_orders = poll(), poll()
+    news.register(wake, POLLIN)
+    news_or_orders.register(wake, POLLIN)
+    news_or_orders.register(ORDERS, POLLIN)
     link.send(b"ready")
+    waiting, due = 0, True
     while True:
-        for fd, _ in ready.poll():
-            if fd == wake:
-                os.read(wake, 4096)
-                reap(link)
-                continue
-            count, control, *_ = link.recvmsg_into([room], space)
-            if not count:
-                os._exit(0)  # the agent has no need of this one any more
-            text, *words = bytes(room[:count]).split(b"\0")
-            given = control[0][2]
-            fds = [
-                int.from_bytes(given[at : at + 4], sys.byteorder) for at in range(0, len(given), 4)
-            ]
-            if look(places) != begun:
-                link.send(b"stale")
-                os._exit(0)  # what still runs is the agent's then
-            try:
-                os.chdir(words[0])
-                copied = os.fork() == 0
-            except OSError:
-                link.send(b"cannot")
-                copied = False
-            if copied:
-                enter(link, fds)
-                for each in (wake, wake_up):
-                    os.close(each)
-                return text.decode(), words[1:]
-            for each in fds:
-                os.close(each)
+        if due and not waiting:
+            # Not beside what has just begun to run: in gVisor that takes twice as long then.
+            waiting = os.fork()
+            if not waiting:
+                break
+        found = news.poll() if waiting else news_or_orders.poll(BUSY_MILLISECONDS)
+        heard = {fd for fd, _ in found}
+        due = not heard or ORDERS in heard
+        if wake in heard:
+            if TAKEN in os.read(wake, 4096):
+                waiting = 0
+            for pid, status in ended():
+                due = True
+                if pid == waiting:
+                    waiting = 0  # nobody knows of it
+                else:
+                    link.send(b"ended %d %d" % (pid, status))
+    set_wakeup_fd(-1)
+    signal(SIGCHLD, SIG_DFL)
+    os.close(wake)
+    text, folder, changes, fds = order(link, space)
+    if look(places) != begun:
+        refuse(link, b"stale")
+    try:
+        os.chdir(folder)
+    except OSError:
+        refuse(link, b"cannot")
+    os.write(wake_up, TAKEN)  # from here on its end is told of
+    os.close(wake_up)
+    enter(link, fds)
+    return text, changes
 
 
-def reap(link):
-    """Tell of the copies that have ended."""
+def ended() -> "Iterator[tuple[int, int]]":
+    """Children that are no more, and how they ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -130,14 +158,29 @@ def reap(link):
             return
         if pid == 0:
             return
-        link.send(b"ended %d %d" % (pid, status))
+        yield pid, status
 
 
-def enter(link, fds):
-    """In the copy: be a program like others. Its last descriptor holds the ticket; an agent that
-    did not want to wait any longer has taken that back, and runs the code in another way."""
-    set_wakeup_fd(-1)
-    signal(SIGCHLD, SIG_DFL)
+def order(link: socket, space: int) -> tuple[str, bytes, list[bytes], list[int]]:
+    """Code, folder, what is other in the environment, and descriptors."""
+    room = bytearray(LARGEST)
+    count, control, *_ = link.recvmsg_into([room], space)
+    if not count:
+        os._exit(0)  # the agent has no need of it any more
+    text, folder, *changes = bytes(room[:count]).split(b"\0")
+    given = control[0][2]
+    fds = [int.from_bytes(given[at : at + 4], sys.byteorder) for at in range(0, len(given), 4)]
+    return text.decode(), folder, changes, fds
+
+
+def refuse(link: socket, word: bytes) -> "NoReturn":
+    link.send(word)
+    os._exit(0)
+
+
+def enter(link: socket, fds: list[int]) -> None:
+    """Be a program like others. The last of its descriptors holds the ticket; an agent that did not
+    want to wait any longer has taken that back, and runs the code in another way."""
     os.setsid()
     *streams, ticket = fds
     for target, fd in enumerate(streams):
@@ -150,7 +193,10 @@ def enter(link, fds):
         os.close(fd)
 
 
-def run(text, changes):
+# -- running
+
+
+def run(text: str, changes: list[bytes]) -> None:
     """As `-c` would: with the same names, and what it tells of an exception is the same."""
     for change in changes:
         name, given, value = change.partition(b"=")
@@ -167,18 +213,26 @@ def run(text, changes):
         if lines is not None:
             lines._register_code("<string>", text, "<string>")
         exec(code, vars(sys.modules["__main__"]))
-    except SystemExit:
+    except SystemExit as leaving:
+        note(leaving.code)
+        raise
+    except KeyboardInterrupt as error:
+        hide(error)  # it ends by the signal
         raise
     except BaseException as error:
         hide(error)
+        note(1)
         raise
+    else:
+        note(0)
 
 
-def hide(error):
+def hide(error: BaseException) -> None:
     """Leave the frames of this text out of what is told of an exception."""
-    hook, begun = getattr(sys, "excepthook", sys.__excepthook__), error.__traceback__.tb_next
+    hook = getattr(sys, "excepthook", sys.__excepthook__)
+    begun = error.__traceback__ and error.__traceback__.tb_next
 
-    def show(kind, value, _):
+    def show(kind: type[BaseException], value: BaseException, _: object) -> None:
         sys.excepthook = hook
         sys.last_traceback = value.__traceback__ = begun
         hook(kind, value, begun)
@@ -186,17 +240,62 @@ def hide(error):
     sys.excepthook = show
 
 
-def main():
-    """Wait, and be what is asked for."""
-    before = set(sys.modules)
-    from _socket import CMSG_SPACE, socket
-    from select import poll
+# -- the end
 
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+
+def note(code: object) -> None:
+    """How it will end. Where text is written to something else, that may decide it still."""
+    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
+        return
+    if code is None:
+        code = 0
+    number = code if isinstance(code, int) else 1
+    if -(1 << 31) <= number < 1 << 31:
+        ends.append(number & 0xFF)
+
+
+class End:
+    """Ends a copy when the interpreter, at its own end, has taken down all that came after the
+    beginning, and is about to take down what was there before: most of what it has, page by page a
+    copy that nobody needs. Whatever keeps this from being called only makes the end slower."""
+
+    def __init__(self, module: "ModuleType") -> None:
+        self._module = module  # it stays until modules are cleared, the last that came first
+        self._files = (TextIOWrapper, BufferedRandom, BufferedWriter)
+        self._objects = get_objects
+        self._exit = os._exit
+        self._ends = ends
+        self._streams = [each for each in (sys.__stdout__, sys.__stderr__) if each is not None]
+
+    def __del__(self) -> None:
+        if self._ends:
+            left = [each for each in self._objects() if isinstance(each, self._files)]
+            for file in (*left, *self._streams):
+                try:
+                    file.flush()
+                except (OSError, ValueError):
+                    continue  # it is closed, or cannot be written to any more
+            self._exit(self._ends[0])
+
+
+def freeze_beginnings() -> None:
+    """What is there now is no garbage: a copy that looked through it would make it its own. Only
+    what code is run in is a copy's to take down."""
+    last = [each for each in sys.modules.values() if isinstance(each, type(sys))][-1]
+    vars(last)[LATER] = End(last)
+    collect()
+    freeze()
+    main = type(sys)("__main__")
+    vars(main).update(vars(sys.modules["__main__"]))
+    sys.modules["__main__"] = main
+
+
+def begin() -> tuple[str, list[bytes]]:
+    """Wait; returns in a copy."""
     if not fit():
         os._exit(0)
-    return wait(socket(fileno=ORDERS), poll, CMSG_SPACE(4 * 4))
+    freeze_beginnings()
+    return wait(socket(fileno=ORDERS), CMSG_SPACE(4 * 4))
 
 
-run(*main())
+run(*begin())
