@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 ORDERS = 3
 LARGEST = 1 << 16  # bytes of an order
 COMPARED = ((3, 11), (3, 12), (3, 13))  # how `-c` runs code differs a little between releases
-TAKEN = b"\0"  # what a copy that has something to run tells its parent: no signal's number
+READY = 2  # copies that wait: one is made while the other runs, for those that follow closely
+TAKEN = b"\0"  # no signal's number: a copy that has something to run tells its own behind it
 BUSY_MILLISECONDS = 200  # that a copy may run without being disturbed by the making of another
 LATER = "_holdfast"  # the name below which a module has what ends a copy
 
@@ -100,7 +101,7 @@ def look(places: list[str]) -> list[tuple[int, ...]]:
 
 
 def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
-    """Have a copy ready, and tell of those that ended. Returns in each that has something to run,
+    """Have copies ready, and tell of those that ended. Returns in each that has something to run,
     with its code and what is other in its environment."""
     known: dict[str, bool] = {}
     places = sorted({each for each in beginnings() if changeable(each, known)})
@@ -114,23 +115,28 @@ def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
     news_or_orders.register(wake, POLLIN)
     news_or_orders.register(ORDERS, POLLIN)
     link.send(b"ready")
-    waiting, due = 0, True
+    waiting: set[int] = set()
+    due = True  # whether a copy may be made now
     while True:
-        if due and not waiting:
-            # Not beside what has just begun to run: in gVisor that takes twice as long then.
-            waiting = os.fork()
-            if not waiting:
+        if due and len(waiting) < READY:
+            pid = os.fork()
+            if not pid:
                 break
-        found = news.poll() if waiting else news_or_orders.poll(BUSY_MILLISECONDS)
-        heard = {fd for fd, _ in found}
-        due = not heard or ORDERS in heard
+            waiting.add(pid)
+        due = due and len(waiting) < READY
+        # One more is made when something has ended, when somebody waits for it, or after a while:
+        # beside what has just begun to run, both would take twice as long in gVisor.
+        patience = 0 if due else None if waiting else BUSY_MILLISECONDS
+        heard = {fd for fd, _ in (news if waiting else news_or_orders).poll(patience)}
+        due = due or not heard or ORDERS in heard
         if wake in heard:
-            if TAKEN in os.read(wake, 4096):
-                waiting = 0
+            for pid in taken(os.read(wake, 4096)):
+                waiting.discard(pid)
+                due = False
             for pid, status in ended():
                 due = True
-                if pid == waiting:
-                    waiting = 0  # nobody knows of it
+                if pid in waiting:
+                    waiting.remove(pid)  # nobody knows of it
                 else:
                     link.send(b"ended %d %d" % (pid, status))
     set_wakeup_fd(-1)
@@ -143,10 +149,20 @@ def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
         os.chdir(folder)
     except OSError:
         refuse(link, b"cannot")
-    os.write(wake_up, TAKEN)  # from here on its end is told of
+    os.write(wake_up, TAKEN + os.getpid().to_bytes(4, "big"))  # from here on its end is told of
     os.close(wake_up)
     enter(link, fds)
     return text, changes
+
+
+def taken(said: bytes) -> "Iterator[int]":
+    """The copies that have something to run, among the signals of those that ended."""
+    at = 0
+    while at < len(said):
+        if said[at : at + 1] == TAKEN:
+            yield int.from_bytes(said[at + 1 : at + 5], "big")
+            at += 4
+        at += 1
 
 
 def ended() -> "Iterator[tuple[int, int]]":
@@ -287,6 +303,7 @@ def freeze_beginnings() -> None:
     freeze()
     main = type(sys)("__main__")
     vars(main).update(vars(sys.modules["__main__"]))
+    vars(main).pop("__warningregistry__", None)  # of the line that began this text
     sys.modules["__main__"] = main
 
 
