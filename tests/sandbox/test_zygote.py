@@ -87,7 +87,10 @@ CODES = {
     "environment": "import os; print(sorted(os.environ.items())); os.system('echo $EACH $HOME')",
     "deep": "def f(n): return n and f(n - 1)\nprint(f(900))",
     "imports": "import socket, select, gc, json, random; print(socket.socketpair()[0].family)",
-    "source": "import inspect\ndef f(): pass\ntry: print(inspect.getsource(f))\nexcept OSError as e: print(e)",
+    "source": (
+        "import inspect\ndef f(): pass\n"
+        "try: print(inspect.getsource(f))\nexcept OSError as e: print(e)"
+    ),
 }
 
 
@@ -133,7 +136,9 @@ class Here:
             if fd == self.copier.fd:
                 self.copier.hear()
 
-    def run(self, code: str, folder: Path, given: bytes = b"in", **more: object) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, code: str, folder: Path, given: bytes = b"in", **more: object
+    ) -> subprocess.CompletedProcess[bytes]:
         """To its end, as a copy."""
         pipes = [os.pipe() for _ in range(3)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
@@ -235,7 +240,11 @@ def test_what_another_interpreter_would_be_is_begun_as_always(here: Here, tmp_pa
 
 @pytest.mark.parametrize(
     "fields",
-    [{"cwd": "/no/such"}, {"argv": ["python", "-c", "\udcff"]}, {"argv": ["python", "-c", "#" * 70_000]}],
+    [
+        {"cwd": "/no/such"},
+        {"argv": ["python", "-c", "\udcff"]},
+        {"argv": ["python", "-c", "#" * 70_000]},
+    ],
 )
 def test_what_cannot_be_told_is_begun_as_always(
     here: Here, tmp_path: Path, fields: dict[str, object]

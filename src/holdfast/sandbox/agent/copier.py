@@ -16,7 +16,6 @@ from select import EPOLLIN, POLLIN, poll
 from holdfast.sandbox.agent.small import SIGKILL, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from _socket import socket
     from collections.abc import Callable
     from select import epoll
 

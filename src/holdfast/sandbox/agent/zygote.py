@@ -86,7 +86,7 @@ def changeable(path: str, known: dict[str, bool]) -> bool:
 
 def look(places: list[str]) -> list[tuple[int, ...]]:
     """How places are now."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for place in places:
         try:
             seen = os.stat(place)
