@@ -157,6 +157,10 @@ class Here:
 
     def close(self) -> None:
         self.copier.dismiss()
+        for pid in self.begun:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+                self.copier.reaped(pid)
 
 
 def inherited() -> list[int]:
@@ -330,7 +334,7 @@ def test_ends_outlive_the_one_that_knew_of_them(tmp_path: Path) -> None:
     for fd in streams:
         os.close(fd)
     assert pid is not None
-    here.copier.dismiss()
+    here.close()
     assert here.ends == {}  # it runs
     eventually((tmp_path / "ran").exists, "it went on")
     assert here.copier.missing

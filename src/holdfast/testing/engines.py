@@ -245,7 +245,7 @@ class EngineSuite(FreezingSuite):
     async def test_code_is_what_an_interpreter_would_run(self, make: Make) -> None:
         """Whether it is the first, which no interpreter waits for yet, or a later one."""
         body = await make()
-        for turn in range(3):
+        for _ in range(2):
             done = await code(body, "import sys; print(sys.stdin.read()); sys.exit(3)", b"in")
             assert (done.exit.code, done.stdout) == (3, "in\n")
             done = await code(body, "import sys; sys.exit('text')")
@@ -262,7 +262,7 @@ class EngineSuite(FreezingSuite):
             assert "EOFError" in done.stderr
             with pytest.raises(NotFound, match="/no/such"):
                 await code(body, "", cwd="/no/such")
-            await asyncio.sleep(0.5 * turn)  # one begins to wait
+            await asyncio.sleep(1.0)  # one begins to wait
 
     async def test_what_code_finds_is_as_it_is_now(self, make: Make) -> None:
         body = await make()
@@ -477,9 +477,9 @@ async def code(body: Body, text: str, given: bytes = b"", **more: object) -> Run
 
 async def waits(body: Body) -> None:
     """Run code until an interpreter waits for more of it, where there is any that does."""
-    for _ in range(3):
+    for _ in range(2):
         assert (await code(body, "pass")).exit.code == 0
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.0)
 
 
 def _gone(*pids: str) -> str:

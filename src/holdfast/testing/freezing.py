@@ -276,7 +276,7 @@ class ExactSuite(FreezingSuite):
 
         for _ in range(3):
             assert (await result(await body.line.start(asked("pass")))).exit.code == 0
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.0)
         text = "print(1, flush=True); input(); print(2); raise SystemExit(5)"
         held = await body.line.start(asked(text))
         await output_lines(held, 1)
@@ -287,7 +287,7 @@ class ExactSuite(FreezingSuite):
         for _ in range(2):
             done = await result(await copy.line.start(asked("print(3)")))
             assert (done.exit.code, done.stdout) == (0, "3\n")
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.0)
 
     async def test_the_loopback_comes_back(self, make: Make, tmp_path: Path) -> None:
         """Who listens is reached again; a connection that was open is allowed to be closed."""

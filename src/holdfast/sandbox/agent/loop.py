@@ -40,6 +40,9 @@ INPUT_WINDOW = 256 * 1024
 # Of quiet, after which a child is forked for the next program: forking takes its time from whatever
 # runs, and from an order that comes meanwhile.
 SPARE_SECONDS, BUSY_SPARE_SECONDS = 0.02, 0.2
+# And before an interpreter begins that is to be copied, which takes more of it: a sandbox that has
+# just come back may be about to move on.
+INTERPRETER_SECONDS = 0.5
 
 
 class Agent:
@@ -102,8 +105,7 @@ class Agent:
     def run(self) -> NoReturn:
         self.replenish()
         while True:
-            rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
-            found = self.poll.poll(rest if self.missing() else None)
+            found = self.poll.poll(self.rest())
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -118,19 +120,21 @@ class Agent:
                 elif self.copier is not None and fd == self.copier.fd:
                     self.copier.hear()
 
-    def missing(self) -> bool:
-        """Whether less is ready than might be asked for."""
-        return len(self.spares) < self.ready or (self.copier is not None and self.copier.missing)
+    def rest(self) -> float | None:
+        """How much quiet it takes to make something ready; None when there is nothing to make."""
+        if len(self.spares) < self.ready:
+            return BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
+        return INTERPRETER_SECONDS if self.copier is not None and self.copier.missing else None
 
     def replenish(self) -> None:
         """Have one more child ready: an order that comes meanwhile waits for one fork only."""
-        if self.copier is not None and self.copier.missing:
-            self.copier.replenish()
-        elif len(self.spares) < self.ready:
+        if len(self.spares) < self.ready:
             try:
                 self.spares.append(Spare())
             except OSError:
                 return  # there is no room for one now; whoever wants a program is told
+        elif self.copier is not None:
+            self.copier.replenish()
 
     def obey(self, line: bytes, data: bytes) -> None:
         header = decode(line)
