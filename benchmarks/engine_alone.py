@@ -31,6 +31,7 @@ HOLD = "import os, time\nx = os.urandom({size} << 20)\nprint('up', flush=True)\n
 STAY = "while True: time.sleep(1)"
 BEAT = "while True: open('/beat', 'w').close(); time.sleep(0.01)"  # seen from outside
 IDLE_SECONDS = 2.0  # a container's own program begins, and would take the processors
+CODE = "print(1)"
 TURNS = 10  # of each program in a round, one behind the other
 RESTED = 5  # and so many with a rest before each
 REST_SECONDS = 0.05  # so that nothing of the one is left when the next begins
@@ -57,7 +58,7 @@ LIMITS = {
     "create, template": "a connection, and a sync",
     "create, cold": "first word, cold",
     "exec echo": "echo, from inside",
-    "exec python": "python, from inside",
+    "exec python, by argv": "python, from inside",
     "exec python, ours": "python, ours, from inside",
     "restore, full": "restored, until something inside runs",
     "restore, full, from the store": "the image read, verified, and restored",
@@ -68,8 +69,8 @@ def execs(python: str) -> dict[str, tuple[str, ...]]:
     """Programs that are begun in what runs: the system's interpreter, and the one that we are."""
     return {
         "exec echo": ("/usr/bin/echo",),
-        "exec python": ("/usr/bin/python3", "-c", "print(1)"),
-        "exec python, ours": (python, "-c", "print(1)"),
+        "exec python, by argv": ("/usr/bin/python3", "-c", CODE),
+        "exec python, ours": (python, "-c", CODE),
     }
 
 

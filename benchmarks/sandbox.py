@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -28,6 +29,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import measure
 from benchmarks.engine_alone import (
+    CODE,
     HOLD,
     LIMITS,
     PROGRAMS,
@@ -57,6 +59,8 @@ GOALS = {  # None where there is none
     "exec echo, rested": None,
     "exec python": 0.7,
     "exec python, rested": None,
+    "exec python, by argv": None,
+    "exec python, by argv, rested": None,
     "exec python, ours": None,
     "checkpoint, empty": 1.3,
     "checkpoint, full": 1.3,
@@ -70,6 +74,7 @@ GOALS = {  # None where there is none
     "handover, bucket": 500.0,
 }
 HANDOVERS = ("handover", "handover, bucket")  # shown with the slowest
+INTERPRETERS = ("exec python, by argv", "exec python, ours")
 ABSOLUTE = ("kill", *HANDOVERS)  # goals in milliseconds
 TIMES = 4  # handovers of one sandbox in a round, to and fro
 
@@ -86,10 +91,12 @@ with one fsync of its bytes; Holdfast's is durable in the store. `create` is fro
 where there is a template, which has numpy imported; its first cell uses it, and one in a session
 without a template imports it before. `create, cold` of the engine alone is until its command
 returns, and Holdfast's until the agent inside has spoken; `first word` is until a Python program
-inside has spoken, on both sides. `exec python` is the system's interpreter, `ours` the one that
-Holdfast runs on, with whatever its site-packages import by themselves, which may be most of it;
-`from inside`, in the second table, is what a process inside takes that begins the same program by
-`posix_spawn` and waits for it, as often.
+inside has spoken, on both sides. `exec python` is code in the language `python`, as clients ask for
+it; in gVisor it begins as a copy of an interpreter that waits. The engine alone begins the quicker
+one of two interpreters for it: the system's, or the one that Holdfast runs on, with whatever its
+site-packages import by themselves, which may be most of it. `by argv` is the system's, begun as a
+program on both sides, and `ours` the other; `from inside`, in the second table, is what a process
+inside takes that begins the same program by `posix_spawn` and waits for it, as often.
 `restore` is on the server that made the checkpoint, whose image is still on its disk; `from the
 store` is on another, which reads and verifies every byte. `restore, empty` is into a container that
 was created before, on both sides, where the engine can, which is `runsc`; `cold` is into nothing,
@@ -188,8 +195,11 @@ async def programs(alone: Raw, server: Server, number: int, raw: Times, holdfast
     """The same programs, in turns, in a container of the engine alone and in a sandbox of ours."""
     sandbox = await Sandbox.create(server.url, token=server.token)
 
-    async def run(argv: Sequence[str]) -> None:
-        process = await sandbox.exec(argv=list(argv))
+    async def run(row: str, argv: Sequence[str]) -> None:
+        if row in ("exec python", "exec python, rested"):
+            process = await sandbox.exec("python", CODE)
+        else:
+            process = await sandbox.exec(argv=list(argv))
         assert (await process.wait()).code == 0
         assert await process.stdout.read_all()
 
@@ -197,12 +207,14 @@ async def programs(alone: Raw, server: Server, number: int, raw: Times, holdfast
 
         async def begin(side: int, row: str, argv: Sequence[str], *, counts: bool = True) -> None:
             if side:
-                await (holdfast if counts else Times()).take(row, run(argv))
+                await (holdfast if counts else Times()).take(row, run(row, argv))
             else:
                 (raw if counts else Times()).run(row, lambda: alone.do("exec", name, *argv))
 
         sides = (0, 1) if number % 2 else (1, 0)
-        for row, argv in execs(alone.interpreter()).items():
+        rows = execs(alone.interpreter())
+        for row in (*rows, "exec python"):
+            argv = rows.get(row) or rows[min(INTERPRETERS, key=lambda each: median(raw[each]))]
             for side in sides:
                 await asyncio.sleep(REST_SECONDS)
                 for turn in range(1 + TURNS):

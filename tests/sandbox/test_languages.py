@@ -85,3 +85,15 @@ def test_limits_only_become_less() -> None:
     ours = Limits(memory_bytes=100 << 20, cpus=1.0)
     asked = ours.capped(Asked(memory_bytes=50 << 20, cpus=8.0))
     assert (asked.memory_bytes, asked.cpus, asked.processes) == (50 << 20, 1.0, ours.processes)
+
+
+def test_a_copy_of_an_interpreter_would_do_for_code_alone() -> None:
+    assert planned(language="python", code="1").start.warm
+    assert not planned(language="bash", code="ls").start.warm
+    assert not planned(argv=("/py", "-c", "1")).start.warm
+    assert not planned(language="python", code="1", pty=True).start.warm
+    assert not planned(language="python", code="#" * 200_000).start.warm
+    asked = ExecuteRequest(language="python", code="1")
+    assert not plan(asked, ROOT, Limits(), "x", offline=True).start.warm
+    session = ExecuteRequest(language="python", code="1", session=True)
+    assert not plan(session, replace(ROOT, packages=("/p",)), Limits(), "x").start.warm

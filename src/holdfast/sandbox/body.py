@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
+from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox import volume
 from holdfast.sandbox.chores import REST_SECONDS
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
+from holdfast.sandbox.languages import plan
 from holdfast.sandbox.line import AgentLine
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.start import Start
@@ -54,10 +56,13 @@ class Body:
         folders in memory: gVisor keeps its own of both."""
         root = self.build.root
         env = {"PATH": root.path, "LC_CTYPE": "C.UTF-8"}
-        for argv in ([*root.python, "-c", "pass"], *_OFTEN):
+        # Python last, and exactly as it will be asked for: then an interpreter waits for that.
+        code = ExecuteRequest(language="python", code="pass")
+        asked = plan(code, root, self.build.limits, "").start
+        for start in (*(Start(argv=argv, env=env) for argv in _OFTEN), asked):
             # What is not there, or does not begin, says so to whoever asks for it.
             with contextlib.suppress(HoldfastError, TimeoutError):
-                program = await self.line.start(Start(argv=argv, env=env))
+                program = await self.line.start(start)
                 async with asyncio.timeout(_WARM_SECONDS):
                     await program.wait()
 

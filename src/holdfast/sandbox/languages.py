@@ -72,8 +72,14 @@ def plan(
         stdin=request.stdin,
         limits=ceilings(limits),
         offline=offline,
+        warm=is_code(request) and script is None and not request.pty and not offline,
     )
     return Plan(start, script)
+
+
+def is_code(request: ExecuteRequest) -> bool:
+    """Whether it is Python that runs by itself."""
+    return request.language == "python" and request.argv is None and not request.session
 
 
 def tongue(root: Root, given: Mapping[str, str]) -> dict[str, str]:

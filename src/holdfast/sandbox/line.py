@@ -78,6 +78,8 @@ class AgentLine:
             order.update(argv=list(what.argv))
         if what.offline:
             order.update(offline=True)
+        if what.warm:
+            order.update(warm=True)
         if what.size is not None:
             order.update(rows=what.size[0], columns=what.size[1])
         frame = agent_frame(order)

@@ -150,6 +150,8 @@ def _tools(folder: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for module in sorted(source.glob("*.py")):
         py_compile.compile(str(module), str(place / f"{module.stem}.pyc"), doraise=True)
+    # Run by whatever Python a root has.
+    shutil.copyfile(source / "zygote.py", place / "zygote.py")
     for package in place.parents[:2]:
         # Without any, folders are looked for everywhere, which takes a new agent time.
         py_compile.compile(os.devnull, str(package / "__init__.pyc"), doraise=True)

@@ -18,6 +18,7 @@ class Start:
     stdin: bool = True
     limits: Mapping[str, int] = field(default_factory=dict)
     offline: bool = False  # without a socket of any network, not even the loopback's
+    warm: bool = False  # code for an interpreter, of which a copy would do
 
     def moved(self, places: Mapping[str, str]) -> Start:
         """The same where a sandbox has no root of its own: paths that stand alone are what they

@@ -10,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import time
 from dataclasses import fields, replace
 
 import pytest
 
 from holdfast.model.errors import HoldfastError, NotFound, Unsupported
+from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox import limits
 from holdfast.sandbox.agent import USER
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.contract import Capabilities, Engine
-from holdfast.sandbox.process import Exit
+from holdfast.sandbox.languages import plan
+from holdfast.sandbox.process import Exit, Process
 from holdfast.sandbox.start import Start
 from holdfast.testing.freezing import SMALL, FreezingSuite, Make
-from holdfast.testing.programs import bash, begin, environment, result, run
+from holdfast.testing.programs import Run, bash, begin, environment, result, run
 from holdfast.testing.waiting import until
 
 FORKS = """
@@ -54,6 +57,36 @@ print("beside", flush=True)
 door = socket.create_server(("127.0.0.1", 0))
 socket.create_connection(door.getsockname(), 20)
 print("reached")
+"""
+
+
+AT_ITS_END = """
+import atexit, os
+atexit.register(print, "atexit")
+file = open("/root/left", "w")
+file.write("kept")
+def uses(): return file
+print("end")
+"""
+
+AT_ALL = """
+import os, sys
+for name in filter(str.isdigit, os.listdir("/proc")):
+    if int(name) not in (1, os.getpid()):
+        try:
+            os.kill(int(name), int(sys.argv[1]))
+        except OSError:
+            continue
+"""
+
+OWN = """
+import os
+try:
+    os.wait()
+except ChildProcessError:
+    children = "none"
+fds = sorted(map(int, os.listdir("/proc/self/fd")))
+print(os.getcwd(), os.environ["COLOUR"], children, fds, os.getsid(0) == os.getpid())
 """
 
 
@@ -206,6 +239,67 @@ class EngineSuite(FreezingSuite):
             process.consumed()
         assert (await process.wait()).code == 0
         assert process.replay.end == 3_000_000
+
+    # -- Python, which may begin as a copy of an interpreter that waits
+
+    async def test_code_is_what_an_interpreter_would_run(self, make: Make) -> None:
+        """Whether it is the first, which no interpreter waits for yet, or a later one."""
+        body = await make()
+        for _ in range(2):
+            done = await code(body, "import sys; print(sys.stdin.read()); sys.exit(3)", b"in")
+            assert (done.exit.code, done.stdout) == (3, "in\n")
+            done = await code(body, "import sys; sys.exit('text')")
+            assert (done.exit.code, done.stderr) == (1, "text\n")
+            done = await code(body, "def f():\n    1 / 0\nf()")
+            plain = await run(body, "python", "-c", "def f():\n    1 / 0\nf()")
+            assert (done.exit.code, done.stderr) == (1, plain.stderr)
+            done = await code(body, AT_ITS_END)
+            assert (done.exit.code, done.stdout) == (0, "end\natexit\n")
+            assert (await bash(body, "cat /root/left")).stdout == "kept"
+            done = await code(body, OWN, env={"COLOUR": "blue"}, cwd="/tmp")
+            assert done.stdout == "/tmp blue none [0, 1, 2, 3] True\n"
+            done = await code(body, "print(input())", stdin=False)
+            assert "EOFError" in done.stderr
+            with pytest.raises(NotFound, match="/no/such"):
+                await code(body, "", cwd="/no/such")
+            await asyncio.sleep(1.0)  # one begins to wait
+
+    async def test_what_code_finds_is_as_it_is_now(self, make: Make) -> None:
+        body = await make()
+        await waits(body)
+        where = await code(body, "import site; print(site.getusersitepackages())")
+        script = f"mkdir -p {where.stdout.strip()}; echo word = 1 > {where.stdout.strip()}/fresh.py"
+        await bash(body, f"{script}; mkdir /root/p; echo word = 2 > /root/p/given.py")
+        assert (await code(body, "import fresh; print(fresh.word)")).stdout == "1\n"
+        given = {"PYTHONPATH": "/root/p"}
+        assert (await code(body, "import given; print(given.word)", env=given)).stdout == "2\n"
+        await waits(body)
+        assert (await code(body, "import fresh; print(fresh.word)")).stdout == "1\n"
+
+    async def test_code_of_several_at_once(self, make: Make) -> None:
+        body = await make()
+        await waits(body)
+        numbers = "import random, secrets, time; time.sleep(0.1)\n"
+        numbers += "print(random.random(), secrets.token_hex(8))"
+        begun = [await begin_code(body, numbers) for _ in range(6)]
+        told = [(await result(each)).stdout for each in begun]
+        assert len(set(told)) == 6
+        goes_on = await begin_code(body, "import time\nprint(1, flush=True)\ntime.sleep(1000)")
+        await until(lambda: bool(goes_on.replay.end), "it runs")
+        goes_on.kill()
+        assert (await result(goes_on)).exit == Exit(signal=9)
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+    async def test_code_runs_once_whatever_becomes_of_who_waits(
+        self, make: Make, number: int
+    ) -> None:
+        """A program may do to one that waits what it may do to all of its user's."""
+        body = await make()
+        for turn in range(1, 5):
+            await waits(body)
+            assert (await run(body, "python", "-c", AT_ALL, str(int(number)))).exit.code == 0
+            assert (await code(body, "open('/root/ran', 'a').write('x')")).exit.code == 0
+            assert (await bash(body, "cat /root/ran")).stdout == "x" * turn
 
     # -- walls
 
@@ -364,6 +458,28 @@ except PermissionError:
         while any(_alive(pid) for pid in _members(body)):
             assert time.monotonic() - began < 20
             await asyncio.sleep(0.1)
+
+
+async def begin_code(body: Body, text: str, **more: object) -> Process:
+    """Python code, as a client asks for it."""
+    asked = ExecuteRequest(language="python", code=text, **more)  # type: ignore[arg-type]
+    return await body.line.start(plan(asked, body.build.root, body.build.limits, "").start)
+
+
+async def code(body: Body, text: str, given: bytes = b"", **more: object) -> Run:
+    process = await begin_code(body, text, **more)
+    if given:
+        await process.write(given)
+    if more.get("stdin", True):
+        process.end_input()
+    return await result(process)
+
+
+async def waits(body: Body) -> None:
+    """Run code until an interpreter waits for more of it, where there is any that does."""
+    for _ in range(2):
+        assert (await code(body, "pass")).exit.code == 0
+        await asyncio.sleep(1.0)
 
 
 def _gone(*pids: str) -> str:

@@ -13,11 +13,13 @@ import pytest
 import pytest_asyncio
 
 from holdfast.model.errors import CaptureFailed, Unsupported
+from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.runtime.trial import mounts_below
 from holdfast.sandbox import keeping, limits, roots, upper
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine, Limits
+from holdfast.sandbox.languages import plan
 from holdfast.sandbox.line import Running
 from holdfast.sandbox.process import WINDOW, Process
 from holdfast.sandbox.replay import Replay
@@ -290,6 +292,31 @@ class ExactSuite(FreezingSuite):
             begun = kept.end
             body, counter = await kept.restored(make, f"generation {epoch}")
             await output_after(counter, begun)
+
+    async def test_code_comes_back_and_ends_as_it_would_have(
+        self, make: Make, tmp_path: Path
+    ) -> None:
+        """It may have begun as a copy of an interpreter that is not frozen with it."""
+        body = await make()
+
+        def asked(text: str) -> Start:
+            request = ExecuteRequest(language="python", code=text)
+            return plan(request, body.build.root, body.build.limits, "").start
+
+        for _ in range(3):
+            assert (await result(await body.line.start(asked("pass")))).exit.code == 0
+            await asyncio.sleep(1.0)
+        text = "print(1, flush=True); input(); print(2); raise SystemExit(5)"
+        held = await body.line.start(asked(text))
+        await output_lines(held, 1)
+        copy, again = await (await frozen(body, held, tmp_path)).restored(make)
+        await again.write(b"go\n")
+        done = await result(again)
+        assert (done.exit.code, done.stdout) == (5, "2\n")
+        for _ in range(2):
+            done = await result(await copy.line.start(asked("print(3)")))
+            assert (done.exit.code, done.stdout) == (0, "3\n")
+            await asyncio.sleep(1.0)
 
     async def test_the_loopback_comes_back(self, make: Make, tmp_path: Path) -> None:
         """Who listens is reached again; a connection that was open is allowed to be closed."""

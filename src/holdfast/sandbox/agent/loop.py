@@ -17,6 +17,7 @@ from holdfast.sandbox.agent.children import (
     set_size,
     spawn,
 )
+from holdfast.sandbox.agent.copier import Copier, suits
 from holdfast.sandbox.agent.nobody import Nobody, can_begin, step_aside, wanted
 from holdfast.sandbox.agent.small import (
     SIGCHLD,
@@ -39,6 +40,9 @@ INPUT_WINDOW = 256 * 1024
 # Of quiet, after which a child is forked for the next program: forking takes its time from whatever
 # runs, and from an order that comes meanwhile.
 SPARE_SECONDS, BUSY_SPARE_SECONDS = 0.02, 0.2
+# And before an interpreter begins that is to be copied, which takes more of it: a sandbox that has
+# just come back may be about to move on.
+INTERPRETER_SECONDS = 0.5
 
 
 class Agent:
@@ -54,7 +58,9 @@ class Agent:
         self.processes: dict[str, Process] = {}
         self.spares: list[Spare] = []
         self.ready = int(os.environ.get("SPARES", SPARES))  # so many of them, when it is quiet
-        self.nobody: Nobody | None = None  # where forks are dear, programs are begun without
+        # Where forks are dear, programs are begun without, and Python as a copy.
+        self.nobody: Nobody | None = None
+        self.copier: Copier | None = None
         self.poll = epoll()
         self.watched: dict[int, tuple[Process, int]] = {}
         self.poll.register(source, EPOLLIN)
@@ -99,8 +105,7 @@ class Agent:
     def run(self) -> NoReturn:
         self.replenish()
         while True:
-            rest = BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
-            found = self.poll.poll(rest if len(self.spares) < self.ready else None)
+            found = self.poll.poll(self.rest())
             if not found:
                 self.replenish()  # nothing else is to be done just now
             for fd, events in found:
@@ -112,6 +117,14 @@ class Agent:
                     self.reap()
                 elif fd in self.watched:
                     self.serve(fd, events)
+                elif self.copier is not None and fd == self.copier.fd:
+                    self.copier.hear()
+
+    def rest(self) -> float | None:
+        """How much quiet it takes to make something ready; None when there is nothing to make."""
+        if len(self.spares) < self.ready:
+            return BUSY_SPARE_SECONDS if self.processes else SPARE_SECONDS
+        return INTERPRETER_SECONDS if self.copier is not None and self.copier.missing else None
 
     def replenish(self) -> None:
         """Have one more child ready: an order that comes meanwhile waits for one fork only."""
@@ -120,6 +133,8 @@ class Agent:
                 self.spares.append(Spare())
             except OSError:
                 return  # there is no room for one now; whoever wants a program is told
+        elif self.copier is not None:
+            self.copier.replenish()
 
     def obey(self, line: bytes, data: bytes) -> None:
         header = decode(line)
@@ -261,7 +276,8 @@ class Agent:
         identity = order["id"]
         try:
             if self.nobody is not None and can_begin(order):
-                process = self.nobody.begin(order)
+                copier = self.copier if suits(order) else None
+                process = self.nobody.begin(order, copier.copy if copier is not None else None)
             else:
                 process = spawn(order, text, self.spares.pop(0) if self.spares else None)
         except OSError as error:
@@ -301,10 +317,16 @@ class Agent:
             for spare in [each for each in self.spares if each.pid == pid]:
                 spare.close()  # its number may soon be another's
                 self.spares.remove(spare)
-            for process in list(self.processes.values()):
-                if process.pid == pid:
-                    process.status = status
-                    self.finish(process)
+            if self.copier is not None:
+                self.copier.reaped(pid)
+            self.over(pid, status)
+
+    def over(self, pid: int, status: int) -> None:
+        """A process has ended."""
+        for process in list(self.processes.values()):
+            if process.pid == pid:
+                process.status = status
+                self.finish(process)
 
     def finish(self, process: Process) -> None:
         """Say that a process ended, once everything it wrote has been carried."""
@@ -334,6 +356,8 @@ class Agent:
         # Copies of us that have nothing to do yet would double what is frozen.
         spares, self.spares = self.spares, []
         dismiss(spares)
+        if self.copier is not None:
+            self.copier.dismiss()
         # CRIU looks at us from inside our user namespace, and may not otherwise once we were
         # restored. Programs still may not: we are another user to them.
         may_be_looked_at(True)
@@ -370,7 +394,8 @@ def look_after(source: int, sink: int) -> NoReturn:
         agent.run()
 
     def run() -> NoReturn:
-        agent.nobody = Nobody()
+        agent.nobody = nobody = Nobody()
+        agent.copier = Copier(nobody.launch, agent.poll, agent.over)
         agent.run()
 
     step_aside(run)

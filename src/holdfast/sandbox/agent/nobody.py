@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.agent.small import Order
 
     Streams = list[int]
+    Copy = Callable[[Order, Streams], int | None]
 
 
 def wanted() -> bool:
@@ -81,8 +82,8 @@ class Nobody:
         self._beginner = Beginner()
         self._limits: dict[str, int] = {}
 
-    def begin(self, order: Order) -> Process:
-        """Raises OSError when it cannot be run."""
+    def begin(self, order: Order, copy: Copy | None = None) -> Process:
+        """With a `copy`, as one if it can be had. Raises OSError when it cannot be run."""
         ours: Streams = []
         theirs: Streams = []
         try:
@@ -93,7 +94,9 @@ class Nobody:
             lay_pipes(ours, theirs, True, True)
             for fd in ours:
                 os.set_blocking(fd, False)
-            pid = self._begin(order, theirs)
+            pid = copy(order, theirs) if copy is not None else None
+            if pid is None:
+                pid = self.launch(order, theirs)
         except OSError:
             for fd in ours:
                 os.close(fd)
@@ -103,7 +106,8 @@ class Nobody:
                 os.close(fd)
         return Process.on_pipes(order, pid, ours)
 
-    def _begin(self, order: Order, streams: Streams) -> int:
+    def launch(self, order: Order, streams: Streams) -> int:
+        """The process of a program that has these for its first descriptors. Raises OSError."""
         try:
             self._limit(order.get("limits", {}))
             return self._first_that_runs(order, streams)
