@@ -93,6 +93,9 @@ def test_what_cannot_be_patched() -> None:
     first = _first(store, bytes(9000), 0)
     with store.draft("session/patched") as draft:
         with pytest.raises(NotFound):
+            draft.foresee("session/nobody")
+        draft.foresee(first)
+        with pytest.raises(NotFound):
             draft.patch("buffers/b2", [], of=first)
         with pytest.raises(BadInput, match="pages"):
             draft.patch("other", [], of=first)
