@@ -295,8 +295,12 @@ class Copier:
         """It ends, and its copies are ours from then on."""
         self._forget(original)
         self._ending[original.pid] = original
-        # With the copy that waits, which is of its group; its number is its own until it is reaped.
-        os.killpg(original.pid, SIGKILL)
+        try:
+            # With the copies that wait, which are of its group, a number that is its own until it
+            # is reaped.
+            os.killpg(original.pid, SIGKILL)
+        except ProcessLookupError:
+            return  # it was quicker
 
     def _forget(self, original: Original) -> None:
         self._original = None

@@ -116,18 +116,20 @@ def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
     news_or_orders.register(ORDERS, POLLIN)
     link.send(b"ready")
     waiting: set[int] = set()
-    due = True  # whether a copy may be made now
+    heard: set[int] = set()
+    asked = due = False  # whether there was any order, and whether a copy may be made now
     while True:
         if due and len(waiting) < READY:
             pid = os.fork()
             if not pid:
                 break
             waiting.add(pid)
-        due = due and len(waiting) < READY
         # One more is made when something has ended, when somebody waits for it, or after a while:
         # beside what has just begun to run, both would take twice as long in gVisor.
-        patience = 0 if due else None if waiting else BUSY_MILLISECONDS
+        due = due and len(waiting) < READY and ORDERS not in heard
+        patience = 0 if due else BUSY_MILLISECONDS if asked and not waiting else None
         heard = {fd for fd, _ in (news if waiting else news_or_orders).poll(patience)}
+        asked = asked or ORDERS in heard
         due = due or not heard or ORDERS in heard
         if wake in heard:
             for pid in taken(os.read(wake, 4096)):
