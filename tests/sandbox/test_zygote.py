@@ -211,6 +211,20 @@ def test_a_copy_is_what_an_interpreter_would_have_been(here: Here, tmp_path: Pat
     assert different == {}
 
 
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_it_ends_with_whoever_has_need_of_it(here: Here, tmp_path: Path, used: bool) -> None:
+    """Also where nobody could tell it to: copies would find out, and it would make others."""
+    here.ready()
+    if used:
+        here.run("pass", tmp_path)
+    original = here.copier._original
+    assert original is not None
+    original.link.close()
+    os.waitpid(original.pid, 0)
+    here.begun.remove(original.pid)
+    here.copier._original = None
+
+
 def test_copies_have_random_numbers_of_their_own(here: Here, tmp_path: Path) -> None:
     here.ready()
     code = "import random, secrets, uuid, os, ssl, tempfile\n"

@@ -114,6 +114,8 @@ def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
     news.register(wake, POLLIN)
     news_or_orders.register(wake, POLLIN)
     news_or_orders.register(ORDERS, POLLIN)
+    nobody_asks = poll()
+    nobody_asks.register(ORDERS, 0)  # that the other end is closed is told in any case
     link.send(b"ready")
     waiting: set[int] = set()
     heard: set[int] = set()
@@ -139,6 +141,8 @@ def wait(link: socket, space: int) -> tuple[str, list[bytes]]:
                 due = True
                 if pid in waiting:
                     waiting.remove(pid)  # nobody knows of it
+                    if nobody_asks.poll(0):
+                        os._exit(0)  # as it did, and any other would
                 else:
                     link.send(b"ended %d %d" % (pid, status))
     set_wakeup_fd(-1)
