@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.session.noted import Noted, parts
 
 from holdfast import sync
+from holdfast.session.worker import earlier
 from holdfast.store import open_store
 
 SETUP = """
@@ -394,3 +395,83 @@ def test_a_small_change_of_much_memory_stores_little(pair: Pair) -> None:
     pair.check()
     pair.session.execute("a[1234] += 1\nm[5, 6] = 7", check=True)
     assert pair.check() < 200_000
+
+
+@pytest.mark.parametrize(
+    ("before", "twin"),
+    [
+        ("import pyarrow\nlent = pyarrow.allocate_buffer(1_600_000)", "np.frombuffer(lent)"),
+        ("", "torch.from_numpy(a)"),
+    ],
+)
+def test_what_shared_its_memory_and_came_back_apart_stays_apart(before: str, twin: str) -> None:
+    """Both are made of the same memory of the checkpoint. Later ones must not take one for the
+    other."""
+    if "torch" in twin:
+        pytest.importorskip("torch")
+        before = "import torch\n" + before
+    source = "np.frombuffer(lent)" if "lent" in twin else "np.empty(200_000)"
+    with sync.Session("twins", store=open_store("memory://")) as session:
+        session.execute(
+            f"import numpy as np\n{before}\na = {source}\na[:] = 1\nb = {twin}\nlent = None",
+            check=True,
+        )
+        session.restore(session.checkpoint())
+        for number in (3, 4):
+            session.execute(f"a[{number}] = 30\nb[{number}] = 40", check=True)
+            made = session.checkpoint()
+            session.execute("a = b = None", check=True)
+            session.restore(made)
+            found = session.execute("float(a.sum()), float(b.sum())", check=True).value
+            assert found == (200_000 + 29 * (number - 2), 200_000 + 39 * (number - 2))
+
+
+def test_more_layouts_than_are_remembered() -> None:
+    """One of the first arrays is also in a list, which is found when its pickle was forgotten."""
+    with sync.Session("many", store=open_store("memory://")) as session:
+        session.execute("import numpy as np\na = np.ones(1 << 17)\nheld = [a]", check=True)
+        session.checkpoint()
+        session.execute(
+            f"for i in range({earlier.MOST}): globals()[f'x{{i}}'] = np.zeros(1 << 17)", check=True
+        )
+        made = session.checkpoint()
+        session.execute("a = held = None", check=True)
+        session.restore(made)
+        assert session.execute("held[0] is a and int(a.sum())", check=True).value == 1 << 17
+
+
+def test_an_array_that_gets_another_layout_while_it_is_captured() -> None:
+    with sync.Session("odd", store=open_store("memory://")) as session:
+        session.execute(
+            "import numpy as np\na = np.ones(1 << 17)\n"
+            "class Odd:\n"
+            "    def __init__(self, held): self.held = held\n"
+            "    def __reduce__(self):\n"
+            "        a.shape = (1 << 7, 1 << 10)\n"
+            "        return Odd, (self.held,)\n"
+            "odd = Odd(a)",
+            check=True,
+        )
+        made = session.checkpoint()
+        session.execute("a[3] = 4\nodd = None", check=True)
+        session.restore(made)
+        found = session.execute("odd.held is a, a.shape, int(a.sum())", check=True).value
+        assert found == (True, (1 << 7, 1 << 10), 1 << 17)
+
+
+def test_an_array_over_the_memory_of_another_stays_one() -> None:
+    """`numpy.asarray(memoryview(a))` and `numpy.frombuffer(a)` hold their array in a memoryview."""
+    with sync.Session("over", store=open_store("memory://")) as session:
+        session.execute(
+            "import numpy as np\na, small = np.ones(200_000), np.ones(50)\n"
+            "b, c = np.asarray(memoryview(a)), np.frombuffer(a, 'i8', offset=80)\n"
+            "d, e = np.asarray(memoryview(a)[10:99]), np.asarray(memoryview(small))",
+            check=True,
+        )
+        made = session.checkpoint()
+        assert {item.outcome for item in made.items if item.name in "abcde"} == {"exact"}
+        session.restore(made)
+        asked = (
+            "a[12] = small[3] = 5\nfloat(b[12]), float(c.view('f8')[2]), float(d[2]), float(e[3])"
+        )
+        assert session.execute(asked, check=True).value == (5, 5, 5, 5)

@@ -218,7 +218,7 @@ class Capture:
         found = {name: each for name, each in self._settled.items() if name in names}
         self._settled = {n: each for n, each in self._settled.items() if n not in names}
         self._names |= {name: each.value for name, each in found.items()}
-        return [taking.again(name, each) for name, each in found.items()]
+        return [unit for name, each in found.items() for unit in taking.again(name, each)]
 
     def _report(self, taken: list[Taken], apart: dict[str, str]) -> None:
         self._tiers.add("cloudpickle")

@@ -141,7 +141,8 @@ class Restore:
         self._labels.clear()
         for label, made in self._objects.made.items():
             self._labels.adopt_object(lasting_id(made), label)
-        for array, label in self._memory:
+        # Of several that were made of the same memory one has its label: they are no longer one.
+        for label, array in {label: array for array, label in self._memory}.items():
             self._labels.adopt_memory(location(array), array.nbytes, label)
         return tuple(self._items.all())
 

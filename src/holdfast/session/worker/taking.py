@@ -55,15 +55,17 @@ class Taking:
                     found[name] = self._earlier.array(name, value, *known)
         return found
 
-    def again(self, name: str, settled: Settled) -> Taken:
+    def again(self, name: str, settled: Settled) -> list[Taken]:
         """A variable that was settled, and shares something with another one."""
         unit = Unit(NAME, name, settled.value)
         if not settled.uses:
-            return units.plain(unit, containers(settled.value) or {})
-        [label] = settled.uses
-        form = arrays.form(settled.value)
-        assert form is not None  # as just seen
-        return units.array(unit, self._earlier.arrays[label, *form], label)
+            return [units.plain(unit, containers(settled.value) or {})]
+        taken: list[Taken] = []
+        if (array := self._array(unit)) is not None:
+            taken.append(array)
+        else:  # code that ran since has given it another layout
+            self._take(unit, taken)
+        return taken
 
     def taken(self, found: list[Unit]) -> list[Taken]:
         """All that can be pickled."""

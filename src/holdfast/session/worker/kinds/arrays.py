@@ -186,6 +186,8 @@ def root_of(obj: Any) -> tuple[Any, Any]:
         step = owner
         while _NAME(type(step)) == "DummyArray" and type_module(type(step)).startswith("numpy."):
             step = step.base  # numpy's stride tricks hold their array through one of these
+        if type(step) is memoryview:
+            step = step.obj  # `numpy.frombuffer` holds it so; what it is of may be an array
         if not (is_array(type(step)) or is_subclass(type(step))):
             break
         root, owner = step, step.base
