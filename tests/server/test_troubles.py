@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -211,3 +212,18 @@ async def test_a_sandbox_that_breaks_is_told(start: Starter, holdfast_home: Path
     assert "broke" in wire.heard[-1]["message"]
     async with attach(server, wire.identity) as back:
         assert await back.rest() == (["NOT_FOUND"], 1011)
+
+
+@pytest.mark.parametrize("engine", ["process", "gvisor"])
+async def test_a_server_that_stops_puts_many_away_at_once(start: Starter, engine: str) -> None:
+    """More than it has threads for: none may wait in one for what another is to do."""
+    server = start("--engine", engine)
+    wires = [await created(server, enable_checkpoint=True) for _ in range(10)]
+    await wires[-1].run("bash", "echo kept > /root/x")
+    code, errors = await asyncio.to_thread(server.stop, signal.SIGTERM)
+    assert code == 0, errors
+    with open_store() as store:
+        for wire in wires:
+            head = store.head(f"sandbox/{wire.identity[0]}")
+            assert head is not None
+            assert head.reason == "the server stopped"

@@ -7,15 +7,27 @@ checkpoint and not for the sandbox: one that goes on afterwards would stand stil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.model.errors import CaptureFailed
+from holdfast.model.once import once
 from holdfast.store.parts.sources import Growing
 
+T = TypeVar("T")
 _SECONDS = 0.002  # between two looks at what grows
+_THREADS = 8  # of as many sandboxes at once; others are stored when one of these is
+
+
+@once
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "holdfast-coming")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,12 @@ class Coming:
                 awaited.set_exception(CaptureFailed("the sandbox was not frozen after all"))
 
     # -- for whoever stores
+
+    async def awaited_by(self, store: Callable[[], T]) -> T:
+        """Run what stores it, in a thread. Not in one of those that freezing needs: all of them
+        might be waiting for what none is left to bring about."""
+        work = partial(copy_context().run, store)
+        return await asyncio.get_running_loop().run_in_executor(_threads(), work)
 
     def growing(self) -> Iterator[Growing]:
         """What may be read while it is written, each when it can be opened. Raises CaptureFailed,

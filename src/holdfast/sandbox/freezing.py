@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, Conflict, HoldfastError, Unsupported
@@ -96,20 +98,29 @@ class Freezer:
 
     async def put_away(self, sandbox: LiveSandbox, reason: str) -> tuple[Frozen, Checkpoint]:
         """A checkpoint of a sandbox that stands still from then on; what its engine writes is
-        stored while it does. Raises CaptureFailed; then the sandbox goes on as it was."""
-        coming = Coming()
-        saving = asyncio.create_task(self._save(sandbox, coming, reason))
+        stored while it does, where that can be. Raises CaptureFailed; then the sandbox goes on as
+        it was."""
+        coming, saving = Coming(), None
+
+        def store_meanwhile(image: Path) -> None:
+            nonlocal saving
+            if in_order := sandbox.body.box.in_order:
+                coming.begins(image, in_order)
+                saving = asyncio.create_task(self._save(sandbox, coming, reason))
+
         try:
-            frozen = await sandbox.freeze(coming)
+            frozen = await sandbox.freeze(store_meanwhile)
         except BaseException:
             coming.fails()
-            await asyncio.wait([saving])
-            if not saving.cancelled():
-                saving.exception()  # why there was nothing to save is on its way already
+            if saving is not None:
+                await asyncio.wait([saving])
+                if not saving.cancelled():
+                    saving.exception()  # why there was nothing to save is on its way already
             raise
         try:
-            coming.is_there(moment_of(sandbox, frozen))
-            return frozen, await saving
+            moment = moment_of(sandbox, frozen)
+            coming.is_there(moment)
+            return frozen, await (saving or self._save(sandbox, moment, reason))
         except BaseException:
             await sandbox.thaw()
             await asyncio.to_thread(frozen.discard)
@@ -125,18 +136,21 @@ class Freezer:
         aside: bool = False,
     ) -> Checkpoint:
         root = sandbox.body.build.root
+        save = partial(
+            keeping.save,
+            self.store,
+            keeping.subject_of(sandbox.identity),
+            moment,
+            reason=reason,
+            environment={**self.engine.environment(), "root": root.digest},
+            lease=sandbox.lease,
+            stage=stage,
+            aside=aside,
+        )
         try:
-            return await asyncio.to_thread(
-                keeping.save,
-                self.store,
-                keeping.subject_of(sandbox.identity),
-                moment,
-                reason=reason,
-                environment={**self.engine.environment(), "root": root.digest},
-                lease=sandbox.lease,
-                stage=stage,
-                aside=aside,
-            )
+            if isinstance(moment, Coming):
+                return await moment.awaited_by(save)
+            return await asyncio.to_thread(save)
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
 

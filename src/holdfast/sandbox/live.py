@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +21,6 @@ from holdfast.protocol.sandbox_messages import (
 from holdfast.sandbox import interpreter, languages, upper
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body
-from holdfast.sandbox.coming import Coming
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.egress import PORT as PROXY_PORT
 from holdfast.sandbox.egress import Egress
@@ -278,19 +277,19 @@ class LiveSandbox:
             "the session of sandbox %s stays as it was written last: %s", self.identity, why
         )
 
-    async def freeze(self, coming: Coming | None = None) -> Frozen:
+    async def freeze(self, writes: Callable[[Path], None] | None = None) -> Frozen:
         """Stop everything inside at one moment, with all it takes to go on from there on disk;
-        `coming` is told where that begins to be. Raises CaptureFailed; then it goes on as it was.
-        """
+        `writes` is called when the engine begins to write an image. Raises CaptureFailed; then it
+        goes on as it was."""
         self.epoch += 1
         folder = self.body.build.folder
         image = folder / f"image-{self.epoch}"
         files = folder / f"files-{self.epoch}.tar"
         await self.unplug()
         await self.body.line.quiesce(self.epoch)
-        if coming is not None:
-            coming.begins(image, self.body.box.in_order)
         try:
+            if writes is not None:
+                writes(image)
             await self.body.box.freeze(image)
         except BaseException:
             await self.body.line.resume(self.epoch)
