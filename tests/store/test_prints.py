@@ -141,6 +141,39 @@ def test_the_parent_need_not_be_the_last_one(place: Path) -> None:
         assert store.read(parent, "memory") == first
 
 
+def test_many_are_made_from_one_without_reading_it(place: Path) -> None:
+    first = text(24)
+    with open_store(place) as store:
+        parent = put(store, first)
+    for number in range(3):
+        with open_store(place) as store:
+            second = first.copy()
+            second[3 * BLOCK + number * PAGE] ^= 1
+            second[number * BLOCK] ^= 1
+            made = put(store, second, parent)
+            assert made.stored_bytes < 2 * PAGE + FRAME
+            assert len(prints()) == 2
+            if number:  # of these, no byte can be read
+                continue
+            assert store.read(made, "memory") == second
+        damage(place)
+
+
+def test_pages_that_fill_zeros_are_told_the_next_time(place: Path) -> None:
+    data = bytearray(24 * BLOCK)
+    with open_store(place) as store:
+        put(store, data)
+        data[7 * BLOCK : 7 * BLOCK + 9 * PAGE] = text(1)[: 9 * PAGE]
+        data[20 * BLOCK : 21 * BLOCK] = text(1)  # most of a block
+        put(store, data)
+    damage(place)
+    data[7 * BLOCK + PAGE] ^= 1  # one that was filled,
+    data[7 * BLOCK + 40 * PAGE] ^= 1  # one that was still zero,
+    data[20 * BLOCK] ^= 1
+    with open_store(place) as store:
+        assert put(store, data).stored_bytes < 3 * PAGE + FRAME
+
+
 def test_a_forged_collision_does_not_hide_a_change(place: Path) -> None:
     one, other = colliding_pages()
     data = text(24)

@@ -37,6 +37,18 @@ def test_the_next_one_takes_the_place_of_the_last(tmp_path: Path) -> None:
     assert shelf.latest("container/y", "memory") is None
 
 
+def test_one_may_stay_beside_the_next(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, "kind", KEYS)
+    shelf.keep(of(1), b"first")
+    for number in (2, 3):  # each made from the first
+        shelf.keep(of(number), b"other", beside=of(1).checkpoint)
+    assert [shelf.find(of(number)) for number in (1, 2, 3)] == [b"first", None, b"other"]
+    shelf.keep(of(4), b"last", beside=of(3).checkpoint)
+    assert [shelf.has(of(number)) for number in (1, 3, 4)] == [False, True, True]
+    shelf.keep(of(5), b"alone", beside=of(9).checkpoint)  # one that is not there
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "name", "folder"])
 def test_what_does_not_check_is_nothing(tmp_path: Path, damage: str) -> None:
     shelf = Shelf(tmp_path, "kind", KEYS)

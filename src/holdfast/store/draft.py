@@ -246,7 +246,8 @@ class Draft:
         base = self._base(name, skew)
         aligned = split == "segment"
         # What is stored as it is can be compared with as quickly as it is read.
-        printing = None if aligned else self._ledger.prints.begin(self._subject, name)
+        parent = self._parent.id if self._parent else None
+        printing = None if aligned else self._ledger.prints.begin(self._subject, name, parent)
         writer = PageWriter(self._sink, library, base, aligned, moved, passing, printing)
         total, written = writer.write(windows(source, skew))
         if printing is not None:
@@ -325,8 +326,9 @@ class Draft:
         return last if good else None
 
     def _remember(self, record: Record) -> None:
+        parent = self._parent.id if self._parent else None
         for name, printing in self._printings.items():
-            self._ledger.prints.keep(Original(self._subject, name, record.id), printing)
+            self._ledger.prints.keep(Original(self._subject, name, record.id), printing, parent)
         origin = record.frame.origin
         for table, chunks in self._new:
             homes = {c: self._sink.volume(c) or origin for c in table.ids if c in chunks}

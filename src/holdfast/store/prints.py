@@ -28,20 +28,22 @@ class Prints:
         self._keyring = keyring
         self._ink: Ink | None = None
 
-    def begin(self, subject: str, part: str) -> Printing | None:
+    def begin(self, subject: str, part: str, parent: bytes | None = None) -> Printing | None:
         """For a part that is about to be written; None where none can be kept."""
         key = self._keyring.signing
         if key is None or not self._shelf.is_there:
             return None
         if self._ink is None:
             self._ink = Ink(key.derived(_CONTEXT, SECRET_SIZE))
-        return Printing(self._ink, self._shelf.latest(subject, part) or b"")
+        before = self._shelf.find(Original(subject, part, parent)) if parent else None
+        return Printing(self._ink, before or self._shelf.latest(subject, part) or b"")
 
-    def keep(self, original: Original, printing: Printing) -> None:
-        """Keep the prints of a part that is committed."""
+    def keep(self, original: Original, printing: Printing, parent: bytes | None = None) -> None:
+        """Keep the prints of a part that is committed, and the parent's: the next one may be made
+        from there again."""
         found = printing.encode()
         if _SMALLEST <= len(found) <= _LARGEST:
-            self._shelf.keep(original, found)
+            self._shelf.keep(original, found, beside=parent)
 
     def sweep(self, there: Container[bytes]) -> None:
         """Remove the prints of checkpoints that are not `there` any more."""

@@ -47,8 +47,8 @@ class Original(NamedTuple):
 
 
 class Shelf:
-    """The files of one kind and one store; `folder` is None where there can be none. There is at
-    most one of each part of a subject, and the oldest go first. Thread-safe."""
+    """The files of one kind and one store; `folder` is None where there can be none. There is one
+    of each part of a subject, or one beside it, and the oldest go first. Thread-safe."""
 
     def __init__(
         self, folder: Path | None, kind: str, keyring: Keyring, cipher: Cipher = PLAIN
@@ -89,8 +89,9 @@ class Shelf:
         # Two at once are left where somebody died between them; ids grow with time.
         return self.find(Original(subject, part, bytes.fromhex(names[-1][-32:]))) if names else None
 
-    def keep(self, original: Original, plain: Buffer) -> None:
-        """Keep this in the place of what there was of an earlier checkpoint, where that can be."""
+    def keep(self, original: Original, plain: Buffer, beside: bytes | None = None) -> None:
+        """Keep this in the place of what there was of earlier checkpoints, except of the one that
+        it is to lie `beside`, where that can be."""
         if self._folder is None:
             return
         box = self._cipher.seal(plain, self._bound(original))
@@ -98,7 +99,7 @@ class Shelf:
         # Without room or permission one goes on without it.
         with suppress(OSError):
             self._write(original.name, [seal, box])
-            self._thin(original)
+            self._thin(original, beside or original.checkpoint)
 
     def remove(self, original: Original) -> None:
         """Let a file go that turned out to be of no use."""
@@ -126,15 +127,15 @@ class Shelf:
             draft.unlink(missing_ok=True)
             raise
 
-    def _thin(self, newest: Original) -> None:
+    def _thin(self, newest: Original, beside: bytes) -> None:
         """Remove what the newest file replaces, and the oldest beyond the limit."""
         assert self._folder is not None  # whoever keeps has looked
         for draft in self._folder.glob(".*"):  # of those who died
             if draft.stat().st_mtime < time.time() - _OVER:
                 draft.unlink(missing_ok=True)
-        left = LIMIT
+        left, stay = LIMIT, {newest.name, newest._replace(checkpoint=beside).name}
         for path in sorted(self._paths(), key=lambda each: each.stat().st_mtime_ns, reverse=True):
-            replaced = path.name.startswith(newest.line) and path.name != newest.name
+            replaced = path.name.startswith(newest.line) and path.name not in stay
             left -= 0 if replaced else path.stat().st_size
             if replaced or left < 0:
                 path.unlink(missing_ok=True)

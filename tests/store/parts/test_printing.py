@@ -46,6 +46,15 @@ def test_exactly_the_pages_that_changed_are_found(
     assert told(before, now) == inside
 
 
+@settings(max_examples=100, deadline=None)
+@given(used=st.sets(st.integers(0, PAGES - 1)), pages=st.integers(1, PAGES))
+def test_few_pages_among_zeros_have_the_same_prints(used: set[int], pages: int) -> None:
+    which = np.array(sorted(page for page in used if page < pages), dtype=np.intp)
+    whole = np.zeros((pages, PAGE // 8), np.uint64)
+    whole[which] = block(9)[which]
+    assert INK.marks_among_zeros(pages, which, whole[which]) == INK.marks(whole)
+
+
 def test_pages_that_change_places_have_changed() -> None:
     before = block(2)
     now = before.copy()

@@ -64,6 +64,12 @@ class _Changes(NamedTuple):
     moved: list[Extent] | None = None  # where the rest is, if not where it was
 
     @classmethod
+    def of_zeros(cls, words: Words) -> _Changes | None:
+        """Those of a block that was zero; None when they are most of it."""
+        used = np.bitwise_or.reduce(words, axis=1).nonzero()[0]
+        return cls(used[:0], used, words[used]) if len(used) <= PAGES // 2 else None
+
+    @classmethod
     def of(
         cls, words: Words, pages: NDArray[np.intp], moved: list[Extent] | None = None
     ) -> _Changes:
@@ -205,7 +211,11 @@ class PageWriter:
         base = self._base if self._base is not None and block < self._base.block_count else None
         if base is not None and base.hash(block) == found:
             return Examined(found, pages, same=True)
-        marks = None if self._printing is None else self._printing.marks(_words(data))
+        if base is not None and base.hash(block) == ZERO_ID:
+            filled = _Changes.of_zeros(_words(data))
+            if filled is not None and (self._moves is None or filled.size <= _LITTLE):
+                return Examined(found, pages, changed=filled, marks=self._marks(data, filled))
+        marks = self._marks(data)
         changed = self._difference(base, block, data, before, marks)
         if changed is not None:
             return Examined(found, pages, changed=changed, marks=marks)
@@ -213,6 +223,15 @@ class PageWriter:
             return Examined(found, pages, data=data)  # in order, so that neighbours stay neighbours
         self._sink.put(data.data, chunk=found)
         return Examined(found, pages, stored=True, marks=marks)
+
+    def _marks(self, data: Bytes, filled: _Changes | None = None) -> bytes | None:
+        """The prints of a block; of one that is zero but for a few pages, it takes only those."""
+        if self._printing is None:
+            return None
+        words = _words(data)
+        if filled is None:
+            return self._printing.marks(words)
+        return self._printing.marks_among_zeros(len(words), filled.other, filled.contents)
 
     def _difference(
         self,
@@ -265,9 +284,8 @@ class PageWriter:
         words = _words(data)
         try:
             if base.hash(block) == ZERO_ID:
-                used = np.bitwise_or.reduce(words, axis=1).nonzero()[0]
-                if len(used) <= PAGES // 2:
-                    return _Changes(used[:0], used, words[used])
+                if (filled := _Changes.of_zeros(words)) is not None:
+                    return filled
                 old = np.zeros_like(words)
             else:
                 if before is None:

@@ -43,6 +43,7 @@ class Ink:
         self._pads = np.frombuffer(secret, np.uint64, 2 * PAGE // 8).reshape(2, 1, -1)
         self._seed = int.from_bytes(secret[2 * PAGE :], "little")
         self._local = threading.local()
+        self._blank = np.frombuffer(self.marks(np.zeros((PAGES, PAGE // 8), np.uint64)), np.uint64)
 
     def marks(self, pages: Words) -> bytes:
         """The prints of a block's pages, a row each; of those that it does not have, zeros."""
@@ -59,6 +60,14 @@ class Ink:
         ends = (prints[: count * _PRINT], prints[count * _PRINT :])
         return b"".join(each.ljust(PAGES * _PRINT, b"\0") for each in ends)
 
+    def marks_among_zeros(self, count: int, used: NDArray[np.intp], pages: Words) -> bytes:
+        """The same for a block of `count` pages that are zero but for those `used`."""
+        found = self._blank.reshape(2, PAGES).copy()
+        found[:, count:] = 0
+        few = np.frombuffer(self.marks(pages), np.uint64).reshape(2, PAGES)
+        found[:, used] = few[:, : len(used)]
+        return found.tobytes()
+
     def _room(self) -> tuple[Words, list[memoryview]]:
         """Where a thread puts pages that it hashes, and the pages of it."""
         if not hasattr(self._local, "room"):
@@ -73,7 +82,7 @@ class Printing:
 
     def __init__(self, ink: Ink, before: Buffer = b"") -> None:
         """`before` is what `encode` gave; anything else counts as nothing."""
-        self.marks = ink.marks
+        self.marks, self.marks_among_zeros = ink.marks, ink.marks_among_zeros
         self._before = memoryview(before) if len(before) % _ROW == 0 else memoryview(b"")
         self._rows: list[bytes] = []
 
