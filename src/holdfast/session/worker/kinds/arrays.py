@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 LARGE = 1 << 20  # memory of this size is kept beside the record
 MANY = 8192  # objects; fewer are pickled where they are, and not in a block (`blocks.py`)
-# Libraries that hand out arrays over memory which nobody else writes to.
+# Libraries that hand out arrays over memory which nobody else writes to, unless it is a buffer that
+# anybody can have.
 _PRIVATE = {"numpy", "pandas", "pyarrow", "scipy", "sklearn"}
+_BUFFERS = {"Buffer", "ResizableBuffer"}  # of pyarrow
 _NAME = type.__dict__["__name__"].__get__  # no metaclass is asked
 _PLAIN = "biufcmM"  # kinds of items whose bytes say all
 
@@ -203,7 +205,8 @@ def view_of(obj: Any, owner: Any, address: int | None = None) -> Reduction:
 
 def _shows(owner: Any) -> bool:
     """Whether somebody else may see what is written to the memory of this object."""
-    return type(owner).__module__.partition(".")[0] not in _PRIVATE
+    library = type(owner).__module__.partition(".")[0]
+    return library not in _PRIVATE or _NAME(type(owner)) in _BUFFERS
 
 
 def owner_of(recorder: Recorder, obj: Any) -> Reduction:
