@@ -6,8 +6,7 @@ must not pay for the host's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` takes longer to load than most of what is here
 if TYPE_CHECKING:
     from holdfast.session.checkpoints import SessionCheckpoint as SessionCheckpoint
     from holdfast.session.errors import CellFailed as CellFailed

@@ -15,7 +15,7 @@ import typing_extensions
 
 from holdfast.session import Session
 from holdfast.session.worker import runner
-from holdfast.session.worker.boot import uncollected
+from holdfast.session.worker.boot import Uncollected
 
 # A session that comes back waits for every module that its worker loads: what these are for comes
 # later, or not at all.
@@ -119,7 +119,7 @@ def test_what_msgspec_asks_typing_extensions_for_is_in_typing() -> None:
 
 
 def test_what_is_imported_is_not_collected() -> None:
-    with uncollected():
+    with Uncollected():
         assert not gc.isenabled()
         made = [{} for _ in range(1000)]
     assert gc.isenabled()
@@ -130,7 +130,7 @@ def test_what_is_imported_is_not_collected() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        with uncollected():
+        with Uncollected():
             pass
         assert not gc.isenabled()
     finally:
@@ -141,7 +141,7 @@ def test_what_is_frozen_stays_frozen() -> None:
     mine: list[object] = []
     gc.freeze()
     try:
-        with uncollected():
+        with Uncollected():
             pass
         # The collector lists all that it looks at, which is all that is not frozen.
         assert all(each is not mine for each in gc.get_objects())

@@ -1,37 +1,37 @@
 """The first moments of a worker, for which every session waits: what all its imports go through.
 
-The interpreter's own modules are all that is imported here before the rest is.
+What is imported here, before the rest is, the interpreter has in itself or loads anyway.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
+
+from holdfast.session.worker.finder import Finder
 
 _EXTENSIONS = "typing_extensions"
 
 
 def boot(module: str, arguments: list[str]) -> None:
     """Run one of the modules beside this one."""
-    with uncollected():
+    with Uncollected(), Finder():
         _import_msgspec()
         main = import_module(f"{__package__}.{module}").main
     main(arguments)
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
+class Uncollected:
     """Nothing that is made inside becomes garbage: the collector finds nothing there, slowly."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        self._collects = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *raised: object) -> None:
         grow_old()
-        if collects:
+        if self._collects:
             gc.enable()
 
 

@@ -29,9 +29,10 @@ from holdfast.protocol.session_messages import (
     ResultMessage,
     ShutdownMessage,
 )
-from holdfast.session.worker.boot import uncollected
+from holdfast.session.worker.boot import Uncollected
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
+from holdfast.session.worker.finder import Finder
 from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
@@ -193,7 +194,7 @@ class Worker:
 
 def _import(modules: tuple[str, ...]) -> None:
     """Load what a restore, which is on its way, will need."""
-    with uncollected(), resting():
+    with Uncollected(), Finder(), resting():
         from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
 
         try:
