@@ -80,6 +80,18 @@ CODES = {
         "class C:\n    def __del__(self): print('over')\na = C()\n1 / 0"
     ),
     "a hook": "import sys; sys.excepthook = lambda *a: print('hook', a[0], a[2].tb_lineno)\n\n1/0",
+    "a hook that ends it": "import sys; sys.excepthook = lambda *a: sys.exit(6)\n1/0",
+    "a hook that fails": "import sys\ndef h(*a): {}['a']\nsys.excepthook = h\n1/0",
+    "a hook that is none": "import sys; sys.excepthook = 3\n1/0",
+    "no hook": "import sys; del sys.excepthook\n1/0",
+    "closed streams": "import sys; sys.stdout.close(); sys.stderr.close()",
+    "a stdout that is gone": "import os; print('lost'); os.close(1)",
+    "a stderr that is gone": "import os, sys; os.close(2); print('lost', file=sys.stderr)",
+    "a detached stdout": "import sys; sys.stdout.detach(); sys.exit(3)",
+    "a full disk at the end": (
+        "import atexit, os, sys\nfull = os.open('/dev/full', os.O_WRONLY)\n"
+        "atexit.register(lambda: (os.dup2(full, 1), sys.stdout.write('lost')))"
+    ),
     "interrupted": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "left": "import os; print('lost', end=''); os._exit(4)",
