@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from select import epoll
+from select import epoll, select
 from typing import TYPE_CHECKING
 
 import pytest
@@ -364,3 +364,19 @@ def test_ends_outlive_the_one_that_knew_of_them(tmp_path: Path) -> None:
     assert here.ends == {}  # it runs
     eventually((tmp_path / "ran").exists, "it went on")
     assert here.copier.missing
+
+
+def test_an_end_that_was_told_is_heard_whatever_comes_first(tmp_path: Path) -> None:
+    """Before a checkpoint it is dismissed, perhaps in the moment in which it has something to say."""
+    here = Here(FOUND["3.11 usr"])
+    here.ready()
+    streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+    pid = here.copier.copy(here.order("import sys; sys.exit(3)", tmp_path), streams)
+    for fd in streams:
+        os.close(fd)
+    original = here.copier._original
+    assert pid is not None
+    assert original is not None
+    assert select([original.link], [], [], 10)[0]  # it has said so
+    here.close()
+    assert here.ends == {pid: 3 << 8}

@@ -305,25 +305,33 @@ class Copier:
     def _forget(self, original: Original) -> None:
         self._original = None
         self._poll.unregister(original.link.fileno())
-        original.close()
+
+    def stopped(self, pid: int) -> None:
+        """A process stands still. If it has copies, nobody would hear of their ends."""
+        if self._original is not None and self._original.pid == pid:
+            self._faults += 1
+            self._let_go(self._original)
 
     def reaped(self, pid: int) -> None:
-        """A process has ended. If it had copies, they are ours now, and so are their ends; those
-        that it alone knew of are lost."""
+        """A process has ended. If it had copies, they are ours now, and so are their ends, but for
+        those that it has told us of; where it collected one and did not say so, that is lost."""
         original = self._ending.pop(pid, None)
         if original is None and self._original is not None and self._original.pid == pid:
             original = self._original
-            self._last_words(original)
+            if not original.ready:
+                self._useless = original.kind  # it did not want to wait
             self._forget(original)
-        for copy in original.copies if original is not None else ():
+        if original is None:
+            return
+        self._last_words(original)
+        original.close()
+        for copy in original.copies:
             try:
                 os.kill(copy, 0)
             except ProcessLookupError:
                 self._over(copy, SIGKILL)
 
     def _last_words(self, original: Original) -> None:
-        if not original.ready:
-            self._useless = original.kind  # it did not want to wait
         try:
             while True:
                 word, numbers = original.next()

@@ -172,15 +172,20 @@ def taken(said: bytes) -> "Iterator[int]":
 
 
 def ended() -> "Iterator[tuple[int, int]]":
-    """Children that are no more, and how they ended."""
+    """Children that are no more, and how they ended. Each is collected when that has been told: of
+    one that is not, whoever ends us in between hears by itself."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if found is None:
             return
-        yield pid, status
+        if found.si_code == os.CLD_EXITED:
+            yield found.si_pid, found.si_status << 8
+        elif found.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            yield found.si_pid, found.si_status
+        os.waitpid(found.si_pid, os.WNOHANG)  # or it asked us to trace it, and stands still
 
 
 def order(link: socket, space: int) -> tuple[str, bytes, list[bytes], list[int]]:
