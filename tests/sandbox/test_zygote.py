@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.sandbox.agent.copier import Copier
+from holdfast.sandbox.agent.copier import Copier, suits
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -268,6 +268,13 @@ def test_what_another_interpreter_would_be_is_begun_as_always(here: Here, tmp_pa
     assert here.copier.missing  # that one may come again
 
 
+@pytest.mark.parametrize("path", ["/usr/bin:.", "", "bin:/usr/bin"])
+def test_an_interpreter_that_is_looked_for_where_code_runs_does_not_suit(path: str) -> None:
+    order = {"argv": ["python3", "-c", "1"], "warm": True, "cwd": "/tmp"}
+    assert suits({**order, "env": {"PATH": "/usr/bin:/bin"}})
+    assert not suits({**order, "env": {"PATH": path}})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -308,6 +315,22 @@ def test_what_is_installed_afterwards_is_found(tmp_path: Path) -> None:
     here.copier.reaped(here.begun[-1])
     here.ready(env=home)
     assert here.run("import fresh; print(fresh.word)", tmp_path, env=home).stdout == b"new\n"
+    here.close()
+
+
+def test_another_interpreter_under_the_same_name_is_another(tmp_path: Path) -> None:
+    """One that leads to it, or begins it; as with environments that are made anew."""
+    here = Here(tmp_path / "python")
+    for turn, found in enumerate(("3.11", "3.12")):
+        other = next(path for name, path in FOUND.items() if name.startswith(found))
+        (tmp_path / "next").write_text(f'#!/bin/sh\nexec {other} "$@"\n')
+        (tmp_path / "next").chmod(0o755)
+        (tmp_path / "next").rename(here.python)
+        if turn:  # the one that waits is of no use
+            assert here.copier.copy(here.order("1", tmp_path), []) is None
+        here.ready()
+        said = here.run("import sys; print('%d.%d' % sys.version_info[:2])", tmp_path).stdout
+        assert said.decode() == f"{found}\n"
     here.close()
 
 
@@ -367,7 +390,7 @@ def test_ends_outlive_the_one_that_knew_of_them(tmp_path: Path) -> None:
 
 
 def test_an_end_that_was_told_is_heard_whatever_comes_first(tmp_path: Path) -> None:
-    """Before a checkpoint it is dismissed, perhaps in the moment in which it has something to say."""
+    """Before a checkpoint it is dismissed, perhaps as it has something to say."""
     here = Here(FOUND["3.11 usr"])
     here.ready()
     streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]

@@ -51,7 +51,16 @@ def kind_of(order: Order) -> Kind:
         program = next(filter(os.path.lexists, folders), program)
     variables = frozenset(item for item in environ.items() if item[0] != EACH)
     limits = frozenset(order.get("limits", {}).items())
-    return (program, *order["argv"][:-2], variables, limits)
+    return (program, *_version(program), *order["argv"][:-2], variables, limits)
+
+
+def _version(program: str) -> tuple[int, ...]:
+    """By what a program is told from others that had the same name."""
+    try:
+        seen = os.stat(program)
+    except OSError:
+        return ()
+    return seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size
 
 
 def suits(order: Order) -> bool:
@@ -61,6 +70,8 @@ def suits(order: Order) -> bool:
         bool(order.get("warm"))
         and order["argv"][-2:-1] == ["-c"]
         and order.get("limits", {}).get("NPROC", FEWEST_PROCESSES) >= FEWEST_PROCESSES
+        # Else which interpreter it is depends on the folder that it is begun in.
+        and all(each.startswith("/") for each in os.get_exec_path(order["env"]))
     )
 
 
