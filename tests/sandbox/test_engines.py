@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from dataclasses import replace
@@ -10,16 +11,24 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import roots
 from holdfast.sandbox.body import Workshop
+from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.engines.gvisor import GvisorEngine
 from holdfast.sandbox.engines.namespaces import Namespaces
 from holdfast.sandbox.engines.process import ProcessEngine
 from holdfast.sandbox.engines.runc import RuncEngine
+from holdfast.sandbox.freezing import Freezer
+from holdfast.sandbox.leaving import Exits
+from holdfast.sandbox.live import LiveSandbox
+from holdfast.sandbox.owning import silence
+from holdfast.sandbox.recent import Recent
+from holdfast.store import open_store
 from holdfast.testing.engines import EngineSuite
 from holdfast.testing.freezing import ExactSuite, Make
-from holdfast.testing.programs import run
+from holdfast.testing.programs import bash, run
 
 
 class TestProcess(EngineSuite):
@@ -42,6 +51,10 @@ print([ctypes.CDLL(None).syscall(call, kind, 0, 0) for kind in (1, 16, 8)])
 """
 
 
+MOMENTS = (0.001, 0.02, 0.05, 0.08, 0.12)  # seconds after which somebody goes who has asked
+WHOLE = {"config", "environment", "files/upper", "memory/checkpoint.img", "memory/pages.img"}
+
+
 class TestGvisor(EngineSuite, ExactSuite):
     @pytest.fixture
     def engine(self) -> Engine:
@@ -61,6 +74,53 @@ class TestGvisor(EngineSuite, ExactSuite):
             await Workshop(engine, tmp_path / "boxes").make(root, Limits())
         assert os.listdir("/proc/self/fd") == before
         assert not os.listdir(tmp_path / "boxes")
+
+    async def test_a_sandbox_goes_on_when_who_froze_it_has_gone(
+        self, make: Make, engine: Engine, tmp_path: Path
+    ) -> None:
+        sandbox = await live(make)
+        with open_store(tmp_path / "store") as store:
+            chores = Chores()
+            freezer = Freezer(store, engine, chores)
+            for after in MOMENTS:
+                task = asyncio.ensure_future(freezer.checkpoint(sandbox, reason="somebody"))
+                await gone(task, after)
+                assert (await bash(sandbox.body, "echo alive")).stdout == "alive\n"
+            for made in store.list():
+                assert {part.name for part in store.show(made).parts} >= WHOLE
+            await chores.finish(30)
+
+    async def test_one_that_is_put_away_is_away_when_who_asked_has_gone(
+        self, make: Make, engine: Engine, tmp_path: Path
+    ) -> None:
+        with open_store(tmp_path / "store") as store:
+            chores = Chores()
+            freezer = Freezer(store, engine, chores)
+            for number, after in enumerate(MOMENTS[:3]):
+                sandbox = await live(make, number)
+                recent = Recent(tmp_path / "recent", 1 << 20)
+                exits = Exits({}, freezer, recent, chores, {"ended": 0})
+                task = asyncio.ensure_future(exits.put_away(sandbox, silence, reason="somebody"))
+                await gone(task, after)
+                assert sandbox.away
+                assert await exits.stop(sandbox) is None
+            made = store.list()
+            assert len(made) == 3
+            for each in made:
+                assert {part.name for part in store.show(each).parts} >= WHOLE
+            await chores.finish(30)
+
+
+async def live(make: Make, number: int = 0) -> LiveSandbox:
+    body = await make()
+    request = CreateRequest(enable_checkpoint=True)
+    return LiveSandbox(f"{number:032x}", "token", request, body, body.build.limits)
+
+
+async def gone(task: asyncio.Future[object], after: float) -> None:
+    await asyncio.wait([task], timeout=after)
+    task.cancel()
+    await asyncio.wait([task])
 
 
 class Unknown(GvisorEngine):

@@ -10,12 +10,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from select import epoll
+from select import epoll, select
 from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.sandbox.agent.copier import Copier
+from holdfast.sandbox.agent.copier import Copier, suits
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -80,6 +80,18 @@ CODES = {
         "class C:\n    def __del__(self): print('over')\na = C()\n1 / 0"
     ),
     "a hook": "import sys; sys.excepthook = lambda *a: print('hook', a[0], a[2].tb_lineno)\n\n1/0",
+    "a hook that ends it": "import sys; sys.excepthook = lambda *a: sys.exit(6)\n1/0",
+    "a hook that fails": "import sys\ndef h(*a): {}['a']\nsys.excepthook = h\n1/0",
+    "a hook that is none": "import sys; sys.excepthook = 3\n1/0",
+    "no hook": "import sys; del sys.excepthook\n1/0",
+    "closed streams": "import sys; sys.stdout.close(); sys.stderr.close()",
+    "a stdout that is gone": "import os; print('lost'); os.close(1)",
+    "a stderr that is gone": "import os, sys; os.close(2); print('lost', file=sys.stderr)",
+    "a detached stdout": "import sys; sys.stdout.detach(); sys.exit(3)",
+    "a full disk at the end": (
+        "import atexit, os, sys\nfull = os.open('/dev/full', os.O_WRONLY)\n"
+        "atexit.register(lambda: (os.dup2(full, 1), sys.stdout.write('lost')))"
+    ),
     "interrupted": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "left": "import os; print('lost', end=''); os._exit(4)",
@@ -256,6 +268,13 @@ def test_what_another_interpreter_would_be_is_begun_as_always(here: Here, tmp_pa
     assert here.copier.missing  # that one may come again
 
 
+@pytest.mark.parametrize("path", ["/usr/bin:.", "", "bin:/usr/bin"])
+def test_an_interpreter_that_is_looked_for_where_code_runs_does_not_suit(path: str) -> None:
+    order = {"argv": ["python3", "-c", "1"], "warm": True, "cwd": "/tmp"}
+    assert suits({**order, "env": {"PATH": "/usr/bin:/bin"}})
+    assert not suits({**order, "env": {"PATH": path}})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -296,6 +315,22 @@ def test_what_is_installed_afterwards_is_found(tmp_path: Path) -> None:
     here.copier.reaped(here.begun[-1])
     here.ready(env=home)
     assert here.run("import fresh; print(fresh.word)", tmp_path, env=home).stdout == b"new\n"
+    here.close()
+
+
+def test_another_interpreter_under_the_same_name_is_another(tmp_path: Path) -> None:
+    """One that leads to it, or begins it; as with environments that are made anew."""
+    here = Here(tmp_path / "python")
+    for turn, found in enumerate(("3.11", "3.12")):
+        other = next(path for name, path in FOUND.items() if name.startswith(found))
+        (tmp_path / "next").write_text(f'#!/bin/sh\nexec {other} "$@"\n')
+        (tmp_path / "next").chmod(0o755)
+        (tmp_path / "next").rename(here.python)
+        if turn:  # the one that waits is of no use
+            assert here.copier.copy(here.order("1", tmp_path), []) is None
+        here.ready()
+        said = here.run("import sys; print('%d.%d' % sys.version_info[:2])", tmp_path).stdout
+        assert said.decode() == f"{found}\n"
     here.close()
 
 
@@ -352,3 +387,19 @@ def test_ends_outlive_the_one_that_knew_of_them(tmp_path: Path) -> None:
     assert here.ends == {}  # it runs
     eventually((tmp_path / "ran").exists, "it went on")
     assert here.copier.missing
+
+
+def test_an_end_that_was_told_is_heard_whatever_comes_first(tmp_path: Path) -> None:
+    """Before a checkpoint it is dismissed, perhaps as it has something to say."""
+    here = Here(FOUND["3.11 usr"])
+    here.ready()
+    streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+    pid = here.copier.copy(here.order("import sys; sys.exit(3)", tmp_path), streams)
+    for fd in streams:
+        os.close(fd)
+    original = here.copier._original
+    assert pid is not None
+    assert original is not None
+    assert select([original.link], [], [], 10)[0]  # it has said so
+    here.close()
+    assert here.ends == {pid: 3 << 8}

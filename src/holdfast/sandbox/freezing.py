@@ -17,6 +17,7 @@ from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.live import Frozen, LiveSandbox
+from holdfast.sandbox.whole import whole
 from holdfast.store import Store
 
 
@@ -46,7 +47,7 @@ class Freezer:
         """A checkpoint of a sandbox that goes on. Raises CaptureFailed or Unsupported; then it
         goes on as it was, too."""
         with span("sandbox.freeze", sandbox=sandbox.identity):
-            return await self._checkpoint(sandbox, reason, during_execution)
+            return await whole(self._checkpoint(sandbox, reason, during_execution))
 
     async def _checkpoint(
         self, sandbox: LiveSandbox, reason: str, during_execution: bool
@@ -78,6 +79,11 @@ class Freezer:
             raise StillExecuting(str(error), hint="wait for it, or kill it; gvisor can") from None
 
     async def moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
+        """One moment of a sandbox that goes on, and for how many milliseconds it did not. Raises
+        CaptureFailed; then it goes on as it was, too."""
+        return await whole(self._moment(sandbox))
+
+    async def _moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         began = time.perf_counter()
         frozen = await sandbox.freeze()
         await sandbox.thaw()
@@ -99,7 +105,7 @@ class Freezer:
     async def put_away(self, sandbox: LiveSandbox, reason: str) -> tuple[Frozen, Checkpoint]:
         """A checkpoint of a sandbox that stands still from then on; what its engine writes is
         stored while it does, where that can be. Raises CaptureFailed; then the sandbox goes on as
-        it was."""
+        it was. Not to be cancelled."""
         coming, saving = Coming(), None
 
         def store_meanwhile(image: Path) -> None:
@@ -148,9 +154,10 @@ class Freezer:
             aside=aside,
         )
         try:
+            # What it reads is cleared away afterwards, and threads are not cancelled.
             if isinstance(moment, Coming):
-                return await moment.awaited_by(save)
-            return await asyncio.to_thread(save)
+                return await whole(moment.awaited_by(save))
+            return await whole(asyncio.to_thread(save))
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
 
@@ -158,6 +165,9 @@ class Freezer:
         """Keep the files of a sandbox under a name. Raises HoldfastError."""
         keeping.check_name(name)
         self.engine.capabilities.need("snapshot", self.engine.name)
+        return await whole(self._snapshot(sandbox, name))
+
+    async def _snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
         async with sandbox.work:
             await sandbox.keep_session()
             frozen, _ = await self.moment(sandbox)

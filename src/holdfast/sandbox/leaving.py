@@ -17,6 +17,7 @@ from holdfast.sandbox.handing import Plea
 from holdfast.sandbox.live import Client, LiveSandbox
 from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.recent import Recent
+from holdfast.sandbox.whole import whole
 
 log = logging.getLogger("holdfast.sandbox")
 STOP_SECONDS = 120.0  # for a sandbox to be put away when the server stops
@@ -53,7 +54,7 @@ class Exits:
         """A checkpoint of a sandbox that ends with it. Nothing of it is given up before the
         checkpoint is durable. With `force`, what runs and cannot be frozen is killed."""
         with self._chores.moving():
-            return await self._put_away(sandbox, tell, reason, during_execution, force)
+            return await whole(self._put_away(sandbox, tell, reason, during_execution, force))
 
     async def _put_away(
         self, sandbox: LiveSandbox, tell: Tell, reason: str, during_execution: bool, force: bool
@@ -164,19 +165,23 @@ class Exits:
     async def stop(self, sandbox: LiveSandbox) -> str | None:
         """The server stops: put away what may be; what went wrong, if anything did."""
         trouble = None
-        try:
-            if sandbox.request.enable_checkpoint and not sandbox.ended:
-                async with asyncio.timeout(STOP_SECONDS):
-                    await self.put_away(
-                        sandbox, owning.silence, reason="the server stopped", force=True
-                    )
-        except TimeoutError:
-            trouble = f"sandbox {sandbox.identity}: it was not put away in {STOP_SECONDS:g} s"
-        except HoldfastError as error:
-            trouble = f"sandbox {sandbox.identity}: {error}"
+        if sandbox.request.enable_checkpoint and not sandbox.ended:
+            leaving = asyncio.ensure_future(
+                self.put_away(sandbox, owning.silence, reason="the server stopped", force=True)
+            )
+            # Not cancelled after that time: it would still not be left halfway.
+            await asyncio.wait([leaving], timeout=STOP_SECONDS)
+            try:
+                if leaving.done():
+                    leaving.result()
+                else:
+                    trouble = f"it was not put away in {STOP_SECONDS:g} s"
+            except HoldfastError as error:
+                # Unless whoever asked before was still at it, and has put it away.
+                trouble = None if sandbox.away else str(error)
         if not sandbox.ended:
             await self.delete(sandbox, owning.silence)
-        return trouble
+        return trouble and f"sandbox {sandbox.identity}: {trouble}"
 
     # -- what they all come to
 

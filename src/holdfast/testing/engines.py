@@ -26,7 +26,15 @@ from holdfast.sandbox.languages import plan
 from holdfast.sandbox.process import Exit, Process
 from holdfast.sandbox.start import Start
 from holdfast.testing.freezing import SMALL, FreezingSuite, Make
-from holdfast.testing.programs import Run, bash, begin, environment, result, run
+from holdfast.testing.programs import (
+    Run,
+    bash,
+    begin,
+    environment,
+    output_lines,
+    result,
+    run,
+)
 from holdfast.testing.waiting import until
 
 FORKS = """
@@ -301,7 +309,27 @@ class EngineSuite(FreezingSuite):
             assert (await code(body, "open('/root/ran', 'a').write('x')")).exit.code == 0
             assert (await bash(body, "cat /root/ran")).stdout == "x" * turn
 
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+    async def test_code_ends_whatever_it_does_to_its_parent(self, make: Make, number: int) -> None:
+        body = await make()
+        await waits(body)
+        text = f"import os, sys\nif os.getppid() > 1: os.kill(os.getppid(), {int(number)})\n"
+        for _ in range(2):
+            done = await code(body, f"{text}print('done'); sys.exit(3)")
+            assert (done.exit, done.stdout) == (Exit(code=3), "done\n")
+
     # -- walls
+
+    async def test_who_asks_to_be_traced_is_nobody_s_trouble(self, make: Make) -> None:
+        """Its stops are told to the agent as ends are."""
+        body = await make()
+        asks = "import ctypes, os\nprint(ctypes.CDLL(None).ptrace(0, 0, 0, 0), flush=True)\n"
+        stopped = await begin(body, "python", "-c", asks + "os.kill(os.getpid(), 19)")
+        await output_lines(stopped, 1)
+        for _ in range(3):
+            assert (await bash(body, "sleep 0.1; echo alive")).stdout == "alive\n"
+        stopped.kill()
+        assert (await result(stopped)).exit == Exit(signal=9)
 
     async def test_programs_have_no_power(self, make: Make) -> None:
         body = await make()

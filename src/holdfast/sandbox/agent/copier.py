@@ -51,7 +51,16 @@ def kind_of(order: Order) -> Kind:
         program = next(filter(os.path.lexists, folders), program)
     variables = frozenset(item for item in environ.items() if item[0] != EACH)
     limits = frozenset(order.get("limits", {}).items())
-    return (program, *order["argv"][:-2], variables, limits)
+    return (program, *_version(program), *order["argv"][:-2], variables, limits)
+
+
+def _version(program: str) -> tuple[int, ...]:
+    """By what a program is told from others that had the same name."""
+    try:
+        seen = os.stat(program)
+    except OSError:
+        return ()
+    return seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size
 
 
 def suits(order: Order) -> bool:
@@ -61,6 +70,8 @@ def suits(order: Order) -> bool:
         bool(order.get("warm"))
         and order["argv"][-2:-1] == ["-c"]
         and order.get("limits", {}).get("NPROC", FEWEST_PROCESSES) >= FEWEST_PROCESSES
+        # Else which interpreter it is depends on the folder that it is begun in.
+        and all(each.startswith("/") for each in os.get_exec_path(order["env"]))
     )
 
 
@@ -305,25 +316,33 @@ class Copier:
     def _forget(self, original: Original) -> None:
         self._original = None
         self._poll.unregister(original.link.fileno())
-        original.close()
+
+    def stopped(self, pid: int) -> None:
+        """A process stands still. If it has copies, nobody would hear of their ends."""
+        if self._original is not None and self._original.pid == pid:
+            self._faults += 1
+            self._let_go(self._original)
 
     def reaped(self, pid: int) -> None:
-        """A process has ended. If it had copies, they are ours now, and so are their ends; those
-        that it alone knew of are lost."""
+        """A process has ended. If it had copies, they are ours now, and so are their ends, but for
+        those that it has told us of; where it collected one and did not say so, that is lost."""
         original = self._ending.pop(pid, None)
         if original is None and self._original is not None and self._original.pid == pid:
             original = self._original
-            self._last_words(original)
+            if not original.ready:
+                self._useless = original.kind  # it did not want to wait
             self._forget(original)
-        for copy in original.copies if original is not None else ():
+        if original is None:
+            return
+        self._last_words(original)
+        original.close()
+        for copy in original.copies:
             try:
                 os.kill(copy, 0)
             except ProcessLookupError:
                 self._over(copy, SIGKILL)
 
     def _last_words(self, original: Original) -> None:
-        if not original.ready:
-            self._useless = original.kind  # it did not want to wait
         try:
             while True:
                 word, numbers = original.next()

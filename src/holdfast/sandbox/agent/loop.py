@@ -309,11 +309,16 @@ class Agent:
         """Collect the dead, our own and the orphans that fell to us."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if os.WIFSTOPPED(status):
+                # Nobody's end; also told, and always, of those that ask us to trace them.
+                if self.copier is not None:
+                    self.copier.stopped(pid)
+                continue
             for spare in [each for each in self.spares if each.pid == pid]:
                 spare.close()  # its number may soon be another's
                 self.spares.remove(spare)

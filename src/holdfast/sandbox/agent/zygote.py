@@ -172,15 +172,20 @@ def taken(said: bytes) -> "Iterator[int]":
 
 
 def ended() -> "Iterator[tuple[int, int]]":
-    """Children that are no more, and how they ended."""
+    """Children that are no more, and how they ended. Each is collected when that has been told: of
+    one that is not, whoever ends us in between hears by itself."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if found is None:
             return
-        yield pid, status
+        if found.si_code == os.CLD_EXITED:
+            yield found.si_pid, found.si_status << 8
+        elif found.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            yield found.si_pid, found.si_status
+        os.waitpid(found.si_pid, os.WNOHANG)  # or it asked us to trace it, and stands still
 
 
 def order(link: socket, space: int) -> tuple[str, bytes, list[bytes], list[int]]:
@@ -243,23 +248,46 @@ def run(text: str, changes: list[bytes]) -> None:
         raise
     except BaseException as error:
         hide(error)
-        note(1)
         raise
     else:
         note(0)
 
 
 def hide(error: BaseException) -> None:
-    """Leave the frames of this text out of what is told of an exception."""
-    hook = getattr(sys, "excepthook", sys.__excepthook__)
+    """Leave the frames of this text out of what is told of an exception, and of one in the telling,
+    which the interpreter tells in the same words."""
+    hook = getattr(sys, "excepthook", None)
     begun = error.__traceback__ and error.__traceback__.tb_next
+    tell = sys.__excepthook__
 
     def show(kind: type[BaseException], value: BaseException, _: object) -> None:
-        sys.excepthook = hook
         sys.last_traceback = value.__traceback__ = begun
-        hook(kind, value, begun)
+        if hook is None:
+            del sys.excepthook
+            say("sys.excepthook is missing\n")
+            tell(kind, value, begun)
+        else:
+            sys.excepthook = hook
+            try:
+                hook(kind, value, begun)
+            except SystemExit:
+                raise  # it decides how this ends
+            except BaseException as second:  # noqa: BLE001  as the interpreter does
+                further = second.__traceback__ and second.__traceback__.tb_next
+                second.__traceback__ = further
+                say("Error in sys.excepthook:\n")
+                tell(type(second), second, further)
+                say("\nOriginal exception was:\n")
+                tell(kind, value, begun)
+        if not isinstance(value, KeyboardInterrupt):
+            note(1)
 
     sys.excepthook = show
+
+
+def say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
 
 
 # -- the end
@@ -290,14 +318,20 @@ class End:
         self._streams = [each for each in (sys.__stdout__, sys.__stderr__) if each is not None]
 
     def __del__(self) -> None:
-        if self._ends:
-            left = [each for each in self._objects() if isinstance(each, self._files)]
-            for file in (*left, *self._streams):
-                try:
-                    file.flush()
-                except (OSError, ValueError):
-                    continue  # it is closed, or cannot be written to any more
-            self._exit(self._ends[0])
+        if not self._ends:
+            return
+        for stream in self._streams:
+            try:
+                if not stream.closed:
+                    stream.flush()
+            except (OSError, ValueError):
+                return  # the interpreter has an exit code for that
+        for file in [each for each in self._objects() if isinstance(each, self._files)]:
+            try:
+                file.flush()
+            except (OSError, ValueError):
+                continue  # it is closed, or cannot be written to any more
+        self._exit(self._ends[0])
 
 
 def freeze_beginnings() -> None:
