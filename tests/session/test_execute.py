@@ -552,6 +552,27 @@ async def test_what_is_printed(make) -> None:
     assert repr(session) == "<Session session/shown shut down>"
 
 
+@pytest.mark.parametrize(
+    ("before", "at_the_end", "told"),
+    [
+        ("", "raise MemoryError('none left')", ": MemoryError: none left"),
+        ("raise MemoryError('in a cell')", "print('no error', file=sys.stderr)", ""),
+    ],
+)
+async def test_a_worker_that_ends_with_an_error_says_which(
+    make, before: str, at_the_end: str, told: str
+) -> None:
+    session = await make("broken")
+    await session.execute(before)
+    await session.execute(
+        "import os, sys, traceback\n"
+        f"try:\n    {at_the_end}\n"
+        "except BaseException:\n    traceback.print_exc()\n"
+        "sys.stderr.flush()\nos._exit(1)"
+    )
+    assert repr(session) == (f"<Session session/broken ended: the worker exited with code 1{told}>")
+
+
 async def test_a_password_is_asked_for_as_one(session: Session) -> None:
     """Also by the first question of a session, and by a name that came back."""
     asked: list[bool] = []

@@ -33,6 +33,8 @@ from holdfast.session.output import Pipe
 _ID = struct.Struct("=Q")
 _FILES = 2  # that may wait to be taken
 _LINGER = 2.0  # how long a process may live on without its control socket
+_WORDS = 4096  # characters of stderr that may tell why it ended
+_TRACEBACK = "Traceback (most recent call last)"
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of <linux/posix-timers.h>: what all threads have used
 
 
@@ -74,6 +76,7 @@ class WorkerProcess:
         self._code: int | None = None
         self._ended = asyncio.Event()
         self._fault = ""
+        self._last_words = ""
         self._linger: asyncio.TimerHandle | None = None
 
     @property
@@ -117,7 +120,13 @@ class WorkerProcess:
             except ValueError:
                 name = "unknown"
             return f"the worker was killed by signal {-self._code} ({name})"
-        return f"the worker exited with code {self._code}"
+        return f"the worker exited with code {self._code}{self._error}"
+
+    @property
+    def _error(self) -> str:
+        """The last line of what it said before it ended with an error of its own."""
+        said = self._last_words.strip()
+        return f": {said.splitlines()[-1]}" if self._code == 1 and _TRACEBACK in said else ""
 
     @property
     def cpu_seconds(self) -> float:
@@ -182,6 +191,8 @@ class WorkerProcess:
                 os.kill(self._handle.pid, number)
 
     def _deliver(self, stream: Stream, text: str) -> None:
+        if stream == "stderr":
+            self._last_words = (self._last_words + text)[-_WORDS:]
         self.deliver(stream, text)
 
     def _without_control(self, fault: str) -> None:
@@ -205,6 +216,7 @@ class WorkerProcess:
             # Everything the cell wrote is in the pipes by now, and comes before its result.
             for pipe in self._pipes:
                 pipe.drain(final=True)
+            self._last_words = ""  # it was not the end
         self._messages.put_nowait(message)
 
     def _on_output(self, pipe: Pipe) -> None:
