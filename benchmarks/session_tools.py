@@ -19,11 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import kinds
 from benchmarks.cells import Work, all_work
+from benchmarks.kinds import attempt
 
 Measured = dict[str, Any]
-AWKWARD = "W5"
 STARTED = "HOLDFAST_BENCH_STARTED"
+TRACKER = "kishu-tracker"  # with what it calls its experimental tracker: quicker, less exact
 FEW = 5  # steps that are saved with tools which write everything each time, and the last one
 
 
@@ -103,76 +105,92 @@ class Pickled:
         newest = max(self._folder.glob("*.pickle"), key=lambda path: int(path.stem))
         with newest.open("rb") as file:
             vars(self._main).update(self._library.load(file))
-        answer = _try(lambda: eval(work.touch, vars(self._main)))
+        answer = attempt(lambda: eval(work.touch, vars(self._main)))
         return {"restore": since_the_start() * 1000, "answer": repr(answer)}
 
     def restore(self, work: Work) -> Measured:
         answered = self.answer(work)
-        good = _try(lambda: eval(work.check, vars(self._main)))
+        good = attempt(lambda: eval(work.check, vars(self._main)))
         return answered | {"right": good is True}
 
     def save_kinds(self) -> Measured:
-        """Each variable by itself, since together a single one that cannot be pickled ends all."""
-        names, kept = vars(self._main), 0
-        for code, _, variables in _kinds(self._folder):
-            exec(code, names)
-            for variable in variables:
-                try:
-                    data = self._library.dumps(names[variable], protocol=5)
-                except Exception:  # noqa: BLE001, S112  # the library's failure is the finding
-                    continue
-                (self._folder / f"{variable}.one").write_bytes(data)
-                kept += 1
-        try:
-            self._library.dumps(self._variables(), protocol=5)
-            together = "works"
-        except Exception as error:  # noqa: BLE001  # the library's failure is the finding
-            together = type(error).__name__
-        return {"kept": kept, "together": together}
+        """All that a kind made as one pickle, since together one that cannot be ends all."""
+        names = vars(self._main)
+        exec(kinds.beginning(self._folder), names)
+        for kind in kinds.kinds():
+            before = dict(names)
+            exec(kind.code, names)
+            made = {name: value for name, value in names.items()
+                    if name not in before or before[name] is not value}  # fmt: skip
+            data = attempt(lambda made=made: self._library.dumps(made, protocol=5))
+            if isinstance(data, bytes):
+                (self._folder / f"{kind.number}.kind").write_bytes(data)
+        whole = attempt(lambda: self._library.dumps(self._variables(), protocol=5))
+        return {"together": None if isinstance(whole, bytes) else f"none: {whole.split(':')[0]}"}
 
     def restore_kinds(self) -> Measured:
         names = vars(self._main)
-        for path in sorted(self._folder.glob("*.one")):
-            try:
-                names[path.stem] = self._library.loads(path.read_bytes())
-            except Exception:  # noqa: BLE001, S112  # the library's failure is the finding
-                continue
-        exec("import numpy as np", names)
-        return _judged(self._folder, lambda check: eval(check, names))
+        exec(kinds.beginning(self._folder), names)
+
+        def back(kind: kinds.Awkward) -> object:
+            saved = (self._folder / f"{kind.number}.kind").read_bytes()
+            names.update(self._library.loads(saved))
+            return kinds.evaluated(kind.check, names)
+
+        return kinds.judged(back)
 
 
 # -- Kishu -------------------------------------------------------------------------------
 
 
 class Kishu:
-    """Kishu in an IPython shell, with its own tracking of variables."""
+    """Kishu in an IPython shell, as it is installed, or with the quicker of its two trackers."""
 
     def __init__(self, name: str, folder: Path) -> None:
         os.environ["HOME"] = str(folder)
+        from kishu.storage.config import Config  # type: ignore[import-not-found]
+
+        self._folder = folder
+        # There is no notebook in a browser that it would wait for to be saved.
+        Config.set("JUPYTERINT", "test_mode", True)
+        Config.set("IDGRAPH", "experimental_tracker", name == TRACKER)
+        self._begin("bench")
+
+    def _begin(self, notebook: str) -> None:
+        """A new shell, and Kishu in it, on what it has of a notebook of this name."""
         from IPython.core.interactiveshell import InteractiveShell
         from kishu.jupyterint import KishuForJupyter  # type: ignore[import-not-found]
         from kishu.notebook_id import NotebookId  # type: ignore[import-not-found]
 
-        self._folder = folder
+        InteractiveShell.clear_instance()
         self._shell = InteractiveShell.instance()
-        place = folder / "bench.ipynb"
-        if not place.exists():
-            place.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-        self._kishu = KishuForJupyter(NotebookId("bench", place, "bench"), self._shell)
+        self._place = self._folder / f"{notebook}.ipynb"
+        if not self._place.exists():
+            self._place.write_text(
+                '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+            )
+        self._kishu = KishuForJupyter(NotebookId(notebook, self._place, notebook), self._shell)
         self._took = 0.0
+        self._failed: Exception | None = None
         before, after = self._kishu.pre_run_cell, self._kishu.post_run_cell
         self._shell.events.register("pre_run_cell", lambda info: self._timed(before, info))
         self._shell.events.register("post_run_cell", lambda result: self._timed(after, result))
 
     def _timed(self, call: Any, argument: Any) -> None:
         start = time.perf_counter()
-        call(argument)
+        try:
+            call(argument)
+        except Exception as error:  # the shell would print it, and go on
+            self._failed = error
+            raise
         self._took += time.perf_counter() - start
 
     def _run(self, cell: str) -> float:
-        self._took = 0.0
+        self._took, self._failed = 0.0, None
         result = self._shell.run_cell(cell, store_history=True)
         result.raise_error()
+        if self._failed is not None:
+            raise self._failed
         return self._took
 
     def save(self, work: Work) -> Measured:
@@ -185,33 +203,45 @@ class Kishu:
 
     def answer(self, work: Work) -> Measured:
         self._checkout()
-        answer = _try(lambda: eval(work.touch, self._shell.user_ns))
+        answer = attempt(lambda: eval(work.touch, self._shell.user_ns))
         return {"restore": since_the_start() * 1000, "answer": repr(answer)}
 
     def restore(self, work: Work) -> Measured:
         answered = self.answer(work)
-        good = _try(lambda: eval(work.check, self._shell.user_ns))
+        good = attempt(lambda: eval(work.check, self._shell.user_ns))
         return answered | {"right": good is True}
 
     def _checkout(self) -> None:
         from kishu.commands import KishuCommand  # type: ignore[import-not-found]
 
-        newest = KishuCommand.log_all(self._folder / "bench.ipynb").commit_graph[-1].commit_id
+        newest = KishuCommand.log_all(self._place).commit_graph[-1].commit_id
         self._kishu.checkout(newest)
 
     def save_kinds(self) -> Measured:
-        kept = 0
-        for code, _, variables in _kinds(self._folder):
-            try:
-                self._run(code)
-                kept += len(variables)
-            except Exception:  # noqa: BLE001, S112  # its failure is the finding
-                continue
-        return {"kept": kept, "together": "works"}
+        """A notebook for each kind, since one that it cannot look at ends its commits."""
+        first = kinds.beginning(self._folder)
+        for kind in kinds.kinds():
+            self._notebook(f"kind{kind.number}", first, kind.code)
+        self._notebook("all", first, *(kind.code for kind in kinds.kinds()))
+        return {}
+
+    def _notebook(self, name: str, *cells: str) -> None:
+        self._begin(name)
+        for cell in cells:
+            attempt(lambda cell=cell: self._run(cell))
 
     def restore_kinds(self) -> Measured:
-        self._checkout()
-        return _judged(self._folder, lambda check: eval(check, self._shell.user_ns))
+        def back(kind: kinds.Awkward) -> object:
+            self._begin(f"kind{kind.number}")
+            self._checkout()
+            return kinds.evaluated(kind.check, self._shell.user_ns)
+
+        apart = kinds.judged(back)
+        self._begin("all")
+        attempt(self._checkout)
+        names = self._shell.user_ns
+        together = kinds.judged(lambda kind: kinds.evaluated(kind.check, names))
+        return apart | {"together": str(together["right"])}
 
 
 # -- Holdfast ----------------------------------------------------------------------------
@@ -294,45 +324,23 @@ class Holdfast:
         return (time.perf_counter() - start) * 1000, session
 
     def save_kinds(self) -> Measured:
+        """All of them in one session."""
         with self._sync.Session("bench", store=self._store) as session:
-            session.execute(f"folder = {str(self._folder)!r}", check=True)
-            for code, _, _ in _kinds(self._folder):
-                session.execute(code, check=True)
-            made = session.checkpoint()
-        kept = [item for item in made.report.items if item.outcome != "placeholder"]
-        return {"kept": len(kept), "together": "works"}
+            session.execute(kinds.beginning(self._folder), check=True)
+            for kind in kinds.kinds():
+                session.execute(kind.code, check=True)
+            session.checkpoint()
+        return {}
 
     def restore_kinds(self) -> Measured:
         with self._sync.Session.resume("bench", store=self._store) as session:
-            return _judged(self._folder, lambda check: session.execute(check, check=True).value)
-
-
-# -- the awkward set ---------------------------------------------------------------------
-
-
-def _kinds(folder: Path) -> list[tuple[str, str, tuple[str, ...]]]:
-    from tests.session.awkward import KINDS
-
-    # A kind whose check fails at once in a plain interpreter would say nothing about a tool.
-    vars(sys.modules["__main__"]).setdefault("folder", str(folder))
-    return [kind.own(number) for number, kind in enumerate(KINDS)]
-
-
-def _judged(folder: Path, evaluate: Any) -> Measured:
-    checks = [check for _, check, _ in _kinds(folder)]
-    return {"right": sum(_try(lambda c=check: evaluate(c)) is True for check in checks),
-            "of": len(checks)}  # fmt: skip
-
-
-def _try(call: Any) -> Any:
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001  # a tool that gives nothing back is a finding
-        return f"{type(error).__name__}: {error}"[:100]
+            lost = [item for item in session.report.items if item.outcome == "placeholder"]
+            found = kinds.judged(lambda kind: session.execute(kind.check, check=True).value)
+        return found | {"named": len(lost)}
 
 
 TOOLS: dict[str, Any] = {
-    "holdfast": Holdfast, "cloudpickle": Pickled, "dill": Pickled, "kishu": Kishu,
+    "holdfast": Holdfast, "cloudpickle": Pickled, "dill": Pickled, "kishu": Kishu, TRACKER: Kishu,
 }  # fmt: skip
 
 
@@ -341,7 +349,7 @@ def main() -> None:
     folder = Path(place)
     folder.mkdir(parents=True, exist_ok=True)
     tool = TOOLS[name](name, folder)
-    if work == AWKWARD:
+    if work == kinds.NAME:
         measured = tool.save_kinds() if verb == "save" else tool.restore_kinds()
     else:
         cells = all_work()[work]
