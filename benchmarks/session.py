@@ -29,6 +29,7 @@ from benchmarks.limits import Limits
 from benchmarks.session_tools import STARTED, TRACKER
 
 TOOLS = ("holdfast", "kishu", TRACKER, "cloudpickle", "dill")
+PLAIN = "cloudpickle"  # runs the cells with `exec`
 LIGHT = "physical limit"  # no tool: what this machine needs for the bytes and the imports alone
 KISHU = Path(__file__).resolve().parent.parent / ".cache/peers/kishu/bin/python"
 LIMIT = 300.0  # seconds for one tool on one kind of work
@@ -59,6 +60,8 @@ class Row:
     warm: float | None  # until a running one has
     pool: float | None  # and one of a pool that had the libraries imported
     right: bool
+    cells: float = 0.0  # all of them, without any checkpoint
+    cell: float = 0.0  # one of a step
 
 
 def run(tool: str, work: str, folder: Path, verb: str) -> dict[str, Any] | str:
@@ -106,6 +109,10 @@ def row(tool: str, work: str, scratch: Path) -> Row | str:
         warm=restored.get("warm"),
         pool=restored.get("pool"),
         right=bool(restored.get("right")) and same and not failed,
+        cells=sum(saved.get("cells", [])),
+        cell=statistics.median(saved["cells"][-len(saved["steps"]) + 1 :])
+        if "cells" in saved
+        else 0,
     )
 
 
@@ -206,6 +213,7 @@ def goals(found: dict[str, dict[str, Row | str]]) -> list[str]:
             if value > most and isinstance(light, Row):
                 line += _limit(what, value, ours, light)
             lines.append(line)
+        lines += _cells(name, ours, rows.get(PLAIN))
         if not ours.right:
             lines.append(f"- **missed**: {name}, what came back is not what was saved")
         if isinstance(light, Row) and ours.restore and light.restore:
@@ -228,6 +236,20 @@ def goals(found: dict[str, dict[str, Row | str]]) -> list[str]:
                 f" {ours.megabytes / max(smallest, 1e-6):.4f} of the best peer's bytes, {whose}"
             )
     return lines
+
+
+def _cells(name: str, ours: Row, plain: Row | str | None) -> list[str]:
+    """What running cells costs, beside a peer that runs them with `exec` in its own process."""
+    if name not in ("W1", "W2") or not isinstance(plain, Row):
+        return []
+    more, ratio = ours.cell - plain.cell, ours.cells / plain.cells
+    if name == "W1":
+        good, words = more <= 1, f"a cell takes {more:.2f} ms more than by `exec`, at most 1"
+    else:
+        good = ratio <= 1.05
+        words = f"all cells take {ratio:.2f} of what they take by `exec`, at most 1.05"
+        words += f"; one that writes to half a megabyte of watched memory {more:.2f} ms more"
+    return [f"- {'reached' if good else '**missed**'}: {name}, {words}"]
 
 
 def _limit(what: str, value: float, ours: Row, light: Row) -> str:

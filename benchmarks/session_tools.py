@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ class Clock:
         self.steps: list[float] = []
         self.pauses: list[float] = []
         self.sizes: list[int] = []
+        self.cells: list[float] = []
+
+    def cell(self, run: Callable[[], object]) -> None:
+        """Run a cell, without any checkpoint."""
+        start = time.perf_counter()
+        run()
+        self.cells.append((time.perf_counter() - start) * 1000)
 
     def step(self, seconds: float, pause: float | None = None, added: int | None = None) -> None:
         """`added` is what the step stored; by default what the folder grew by."""
@@ -59,7 +67,8 @@ class Clock:
 
     def measured(self) -> Measured:
         """The first checkpoint is the whole session; all others are steps."""
-        return {"steps": self.steps, "pauses": self.pauses, "sizes": self.sizes}
+        found = {"steps": self.steps, "pauses": self.pauses, "sizes": self.sizes}
+        return found | {"cells": self.cells}
 
 
 # -- one pickle of everything ------------------------------------------------------------
@@ -81,10 +90,10 @@ class Pickled:
     def save(self, work: Work) -> Measured:
         clock, names = Clock(self._folder), vars(self._main)
         for cell in work.setup:
-            exec(cell, names)
+            clock.cell(lambda cell=cell: exec(cell, names))
         self._dump(clock, 0)
         for number, cell in enumerate(work.steps, 1):
-            exec(cell, names)
+            clock.cell(lambda cell=cell: exec(cell, names))
             if number <= FEW or number == len(work.steps):
                 self._dump(clock, number)
         return clock.measured()
@@ -263,10 +272,10 @@ class Holdfast:
         clock = Clock(self._folder)
         with self._sync.Session("bench", store=self._store) as session:
             for cell in work.setup:
-                session.execute(cell, check=True)
+                clock.cell(lambda cell=cell: session.execute(cell, check=True))
             self._checkpoint(session, clock)
             for cell in work.steps:
-                session.execute(cell, check=True)
+                clock.cell(lambda cell=cell: session.execute(cell, check=True))
                 self._checkpoint(session, clock)
         return clock.measured()
 
