@@ -30,12 +30,21 @@ def test_imports_point_downwards(repository: Path) -> None:
 
 def test_every_package_has_its_layer(repository: Path) -> None:
     """A new package must be put somewhere, or nothing would hold it."""
+    packages = {path.parent.name for path in (repository / "src/holdfast").glob("*/__init__.py")}
+    assert packages <= layered(repository, "layers")
+
+
+def test_all_that_is_in_the_store_has_its_layer(repository: Path) -> None:
+    inside = (repository / "src/holdfast/store").glob("[!_]*")
+    assert {path.stem for path in inside} == layered(repository, "store")
+
+
+def layered(repository: Path, contract: str) -> set[str]:
+    """What a contract has a layer for."""
     config = configparser.ConfigParser()
     config.read(repository / ".importlinter")
-    text = config["importlinter:contract:layers"]["layers"]
-    layered = {name.strip(" ()") for line in text.splitlines() for name in line.split("|")} - {""}
-    packages = {path.parent.name for path in (repository / "src/holdfast").glob("*/__init__.py")}
-    assert packages <= layered
+    text = config[f"importlinter:contract:{contract}"]["layers"]
+    return {name.strip(" ()") for line in text.splitlines() for name in line.split("|")} - {""}
 
 
 def test_an_upward_import_is_noticed(tmp_path: Path, repository: Path) -> None:

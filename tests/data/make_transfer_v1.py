@@ -21,7 +21,7 @@ COST = 2**10  # of scrypt: little, for the sake of the tests
 
 def main() -> None:
     from holdfast.store import open_store, slots
-    from holdfast.store.backends.local import LocalBackend
+    from holdfast.store.backends.local.backend import LocalBackend
     from holdfast.store.keys import Key, Keyring
     from holdfast.store.slots import Secret
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.model.checkpoint import Checkpoint, Split
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
-from holdfast.store.backends.runway import AHEAD
+from holdfast.store.backends.local.holds import living
+from holdfast.store.backends.local.runway import AHEAD
 from holdfast.store.slots import new_key_file
 
 Save = Callable[..., Checkpoint]

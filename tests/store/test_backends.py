@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 from holdfast.model.errors import NotFound, Unsupported
 from holdfast.store import open_store
 from holdfast.store.backends.contract import Backend
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.backends.objects.address import Address
 from holdfast.store.backends.objects.backend import ObjectBackend

@@ -15,7 +15,7 @@ import pytest
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, UsageError
 from holdfast.store import Store, open_store
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.chunks.chunk import chunk_id
 from holdfast.store.cipher import AesCipher
 from holdfast.store.keys import load_keyring

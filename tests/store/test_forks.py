@@ -15,7 +15,7 @@ import pytest
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, UsageError
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
+from holdfast.store.backends.local.holds import living
 from holdfast.store.log.catalogue import Catalogue
 
 

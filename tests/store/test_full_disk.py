@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import StorageFull
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
+from holdfast.store.backends.local.holds import living
 from holdfast.store.retention import Last
 
 MB = 2**20

@@ -16,7 +16,7 @@ from obstore.store import MemoryStore
 
 from holdfast.model.errors import Conflict, NotFound
 from holdfast.store.backends.contract import Backend
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.backends.objects.backend import ObjectBackend
 from holdfast.store.backends.objects.bucket import Bucket

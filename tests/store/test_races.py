@@ -18,8 +18,8 @@ from blake3 import blake3
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict
-from holdfast.store.backends.local import LocalBackend
-from holdfast.store.backends.loglock import LogLock
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.loglock import LogLock
 from holdfast.store.collect import _Collector, _condemn
 from holdfast.store.doubts import Doubts
 from holdfast.store.keys import load_keyring

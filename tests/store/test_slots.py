@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound
 from holdfast.store import slots
 from holdfast.store.backends.contract import Backend
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.slots import Secret
 

@@ -13,8 +13,8 @@ import pytest
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Conflict, NotFound
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.holds import living
 from holdfast.store.keys import load_keyring
 from holdfast.store.log.entries import Move, encode_entry
 from holdfast.store.log.frames import Signed, signed_message

@@ -21,9 +21,9 @@ from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import HoldfastError
 from holdfast.state import StateManager
 from holdfast.state.files import Directory
-from holdfast.store.backends.beats import LocalBeat
-from holdfast.store.backends.holds import living
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.beats import LocalBeat
+from holdfast.store.backends.local.holds import living
 from holdfast.store.cipher import PLAIN, AesCipher
 from holdfast.store.keys import load_keyring
 from holdfast.store.retention import Last

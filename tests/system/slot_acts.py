@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
 from holdfast.store import open_store, slots
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.slots import Secret
 from holdfast.testing.stage import TakeNote
 

@@ -13,7 +13,7 @@ from tests.system.slot_acts import NEW, OLD
 
 from holdfast.model.errors import Denied
 from holdfast.store import Store, open_store, slots
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.testing.stage import Performance, Stage
 
 CALLS = (

@@ -11,7 +11,7 @@ from holdfast.model.errors import BadInput, Unsupported, UsageError
 from holdfast.model.home import default_store_url, home
 from holdfast.store import slots
 from holdfast.store.backends.contract import Backend
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.cipher import PLAIN, AesCipher, Cipher
 from holdfast.store.copies import Copies

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Corrupt
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.chunks.chunk import RAW, chunk_id, encode
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.packs import PackWriter

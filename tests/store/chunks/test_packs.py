@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt, HoldfastError, Unsupported
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.chunks import packs
 from holdfast.store.chunks.chunk import RAW, ZSTD, chunk_id, encode
 from holdfast.store.chunks.packs import PackWriter, check_head, read_table

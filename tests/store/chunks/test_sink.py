@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.store import Store
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import chunk_id
 from holdfast.store.chunks.library import Library

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.model.errors import Corrupt
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.holds import living
 from holdfast.store.keys import load_keyring
 from holdfast.store.origin import Origin
 from holdfast.store.parts.pagereader import PageReader

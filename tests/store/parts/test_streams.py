@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import NotFound, UsageError
 from holdfast.store import Store, open_store
-from holdfast.store.backends.holds import living
+from holdfast.store.backends.local.holds import living
 
 SPLITS = ["whole", "content", "pages", "segment"]
 SIZE = 700_001

@@ -21,7 +21,7 @@ COUNT = 12
 IMPORT = """
 import os, signal, sys
 from holdfast.store import open_store
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 
 left, when = int(sys.argv[3]), sys.argv[4]
 

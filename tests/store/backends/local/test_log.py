@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.store import Store, open_store
 from holdfast.store.backends.contract import Behind
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.log.frames import Signed
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.backends import logfiles
+from holdfast.store.backends.local import logfiles
 from holdfast.store.log import frames as framing
 from holdfast.store.log.entries import Upto, encode_entry
 from holdfast.store.log.frames import Signed

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Denied, from_os_error
-from holdfast.store.backends import marker, reserve, slotfiles
+from holdfast.store.backends import marker
 from holdfast.store.backends.files import Saying, open_file, write_all
+from holdfast.store.backends.local import reserve, slotfiles
 
 _FOLDERS = ("log", "packs", "holds", "leases", "tmp")
 

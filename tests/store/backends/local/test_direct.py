@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.backends.residency import resident
+from tests.store.backends.local.residency import resident
 
 from holdfast.model.errors import StorageFull
 from holdfast.store import open_store
-from holdfast.store.backends.direct import BLOCK, Direct
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.direct import BLOCK, Direct
 
 
 @pytest.fixture

@@ -20,16 +20,17 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
-from holdfast.store.backends import beats, directory, holds, marker, mounts, sweeping
+from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Buffer, Hold, Pulse, Tail, VolumeInfo, Volumes
-from holdfast.store.backends.direct import Direct
 from holdfast.store.backends.files import Saying
-from holdfast.store.backends.loglock import PATIENCE
-from holdfast.store.backends.openfiles import OpenFiles
+from holdfast.store.backends.local import beats, directory, holds, mounts, sweeping
+from holdfast.store.backends.local.direct import Direct
+from holdfast.store.backends.local.log import LocalLog
+from holdfast.store.backends.local.loglock import PATIENCE
+from holdfast.store.backends.local.openfiles import OpenFiles
+from holdfast.store.backends.local.reserve import Reserve
+from holdfast.store.backends.local.slotfiles import SlotFiles
 from holdfast.store.backends.packdraft import PackDraft
-from holdfast.store.backends.reserve import Reserve
-from holdfast.store.backends.segments import LocalLog
-from holdfast.store.backends.slotfiles import SlotFiles
 from holdfast.store.log.frames import Damage, Frame, Signed
 
 _PACK = re.compile(r"([0-9a-f]{32})\.pack")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Corrupt, NotFound
-from holdfast.store.backends.openfiles import OpenFiles
+from holdfast.store.backends.local.openfiles import OpenFiles
 
 
 def open_here() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import Store
-from holdfast.store.backends.holds import Holds, living
+from holdfast.store.backends.local.holds import Holds, living
 from holdfast.testing.processes import running
 
 
@@ -123,7 +123,7 @@ def test_threads_never_share_a_hold(tmp_path: Path) -> None:
 def test_the_dead_are_swept_up_however_they_died(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from holdfast.store.backends.holds import Holds\n"
+        "from holdfast.store.backends.local.holds import Holds\n"
         "hold = Holds(Path(sys.argv[1])).take(3); print(hold.nonce.hex(), flush=True)\n"
         "time.sleep(60)"
     )

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import Conflict, from_os_error
-from holdfast.store.backends import logfiles
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.files import open_file, write_all
-from holdfast.store.backends.logfiles import LogFile
-from holdfast.store.backends.loglock import PATIENCE, LogLock
-from holdfast.store.backends.runway import Runway, cut, is_clear, used_size
+from holdfast.store.backends.local import logfiles
+from holdfast.store.backends.local.logfiles import LogFile
+from holdfast.store.backends.local.loglock import PATIENCE, LogLock
+from holdfast.store.backends.local.runway import Runway, cut, is_clear, used_size
 from holdfast.store.log import frames as framing
 from holdfast.store.log.frames import Buffer, Damage, Frame, Signed
 

@@ -12,7 +12,7 @@ from blake3 import blake3
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
 from holdfast.store import Store, open_store
 from holdfast.store.backends import marker
-from holdfast.store.backends.local import LocalBackend
+from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.keys import load_keyring
 from holdfast.store.log.frames import Signed, signed_message
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.backends.mounts import Mount, find_mount, lease_refusal, mount_of
+from holdfast.store.backends.local.mounts import Mount, find_mount, lease_refusal, mount_of
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.model.errors import LeaseLost, from_os_error
 from holdfast.store.backends.contract import Pulse
 from holdfast.store.backends.files import open_file
-from holdfast.store.backends.holds import locked_file
+from holdfast.store.backends.local.holds import locked_file
 
 NONCE_SIZE = 16
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from holdfast.model import moment
-from holdfast.store.backends import beats
+from holdfast.store.backends.local import beats
 
 _TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")
 _BEAT = re.compile(r"\.?[0-9a-f]{32}")

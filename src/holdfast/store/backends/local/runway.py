@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
 from holdfast.store.backends.files import open_file, write_all, write_pieces
-from holdfast.store.backends.loglock import LogLock
+from holdfast.store.backends.local.loglock import LogLock
 from holdfast.store.log.frames import REMAINS, Buffer
 
 AHEAD = 64 * 1024

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store.backends.residency import resident
+from tests.store.backends.local.residency import resident
 
 from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import StorageFull
 from holdfast.store import Store, open_store
-from holdfast.store.backends.local import LocalBackend
-from holdfast.store.backends.runway import AHEAD
+from holdfast.store.backends.local.backend import LocalBackend
+from holdfast.store.backends.local.runway import AHEAD
 from holdfast.store.log.frames import FILE_HEAD_SIZE, Signed
 
 

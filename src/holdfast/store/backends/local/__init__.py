@@ -1,0 +1,1 @@
+"""A local directory: files, and the locks that the kernel keeps on them."""
