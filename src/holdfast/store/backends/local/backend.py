@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import threading
 from collections.abc import Iterable, Sequence, Set
@@ -41,7 +40,7 @@ class LocalPack(PackDraft):
     """A pack being written in `tmp`."""
 
     def __init__(self, backend: LocalBackend, name: bytes) -> None:
-        super().__init__(backend.root / "tmp" / f"{name[:8].hex()}-{secrets.token_hex(4)}", 0o644)
+        super().__init__(sweeping.draft_path(backend.root / "tmp", name[:8]), 0o644)
         self._backend = backend
         self._final = backend.root / "packs" / f"{name.hex()}.pack"
         self._direct = Direct(self._path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from holdfast.model.errors import BadInput, Denied, from_os_error
 from holdfast.store.backends import marker
 from holdfast.store.backends.files import Saying, open_file, write_all
 from holdfast.store.backends.local import reserve, slotfiles
+from holdfast.store.backends.local.sweeping import draft_path
 
 _FOLDERS = ("log", "packs", "holds", "leases", "tmp")
 
@@ -87,7 +87,7 @@ def _refuse_foreign(root: Path) -> None:
 
 
 def _write_marker(root: Path, disk: Disk) -> None:
-    draft = root / "tmp" / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+    draft = draft_path(root / "tmp")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         write_all(fd, marker.encode_new(), 0)

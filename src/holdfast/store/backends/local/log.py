@@ -18,6 +18,7 @@ from holdfast.store.backends.local import logfiles
 from holdfast.store.backends.local.logfiles import LogFile
 from holdfast.store.backends.local.loglock import PATIENCE, LogLock
 from holdfast.store.backends.local.runway import Runway, cut, is_clear, used_size
+from holdfast.store.backends.local.sweeping import draft_path
 from holdfast.store.log import frames as framing
 from holdfast.store.log.frames import Buffer, Damage, Frame, Signed
 
@@ -306,7 +307,7 @@ class LocalLog:
         self._disk.sync_directory(self._folder, "log names")
 
     def _publish(self, final: Path, data: bytes, what: Sync) -> None:
-        draft = self._tmp / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+        draft = draft_path(self._tmp)
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:

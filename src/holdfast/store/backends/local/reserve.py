@@ -4,9 +4,10 @@ single free block it can be recorded that something is to go. It holds nothing."
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
+
+from holdfast.store.backends.local.sweeping import draft_path
 
 NAME = "reserve"
 SIZE = 64 * 1024  # an entry that drops thousands of checkpoints, and the ones after it
@@ -36,7 +37,7 @@ class Reserve:
         return True
 
     def _make(self) -> None:
-        draft = self._tmp / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+        draft = draft_path(self._tmp)
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.posix_fallocate(fd, 0, SIZE)

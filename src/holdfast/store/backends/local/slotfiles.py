@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from pathlib import Path
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import from_os_error
+from holdfast.store.backends.local.sweeping import draft_path
 
 FOLDER = "keys"
 _NAME = re.compile(r"([0-9a-f]{16})\.json")
@@ -46,7 +46,7 @@ class SlotFiles:
         try:
             self._folder.mkdir(exist_ok=True)
             self._disk.sync_directory(self._root, "layout")
-            draft = self._root / "tmp" / f"{secrets.token_hex(8)}-{secrets.token_hex(4)}"
+            draft = draft_path(self._root / "tmp")
             with draft.open("xb") as file:
                 file.write(data)
                 file.flush()

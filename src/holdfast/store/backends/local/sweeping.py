@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+import secrets
 from pathlib import Path
 
 from holdfast.model import moment
 from holdfast.store.backends.local import beats
 
-_TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")
+_TMP = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}")  # as `draft_path` makes them
 _BEAT = re.compile(r"\.?[0-9a-f]{32}")
 _AGE = 60  # seconds; a younger file may be one whose owner is just about to take its hold
+
+
+def draft_path(tmp: Path, nonce: bytes | None = None) -> Path:
+    """A new name for what is being written. What has it is swept up when it is old, unless the
+    hold with this nonce of 8 bytes is alive; without a nonce it is nobody's."""
+    owner = secrets.token_bytes(8) if nonce is None else nonce
+    return tmp / f"{owner.hex()}-{secrets.token_hex(4)}"
 
 
 def sweep_tmp(folder: Path, alive: set[bytes]) -> None:
