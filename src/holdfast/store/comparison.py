@@ -104,10 +104,9 @@ def _part_diff(ledger: Ledger, name: str, a: PartRecord | None, b: PartRecord | 
 
 
 def _changed_bytes(ledger: Ledger, a: PartRecord, b: PartRecord) -> int:
-    paged = ("pages", "segment")
-    if a.split in paged and b.split in paged:
+    if a.paged and b.paged:
         return sum(_changed_pages(ledger, a, b)) * PAGE
-    if a.split == "structure" or b.split == "structure" or a.split in paged or b.split in paged:
+    if a.split == "structure" or b.split == "structure" or a.paged or b.paged:
         return b.size
     known = {chunk for leaf in part_leaves(ledger.library, a) for chunk in split_ids(leaf.ids)}
     return sum(

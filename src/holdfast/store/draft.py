@@ -30,6 +30,7 @@ from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.pagewriter import PageWriter, Written
 from holdfast.store.parts.part import (
     INLINE_LEAF,
+    PAGED,
     PIECES,
     Facts,
     PartRecord,
@@ -118,7 +119,7 @@ class Draft:
         if not 0 <= skew < 4096:
             raise BadInput(f"a skew is an offset within a page, not {skew}")
         try:
-            if split in ("pages", "segment"):
+            if split in PAGED:
                 piece = self._put_pages(name, source, split, skew, moved, passing)
             elif split == "structure":
                 piece = self._put_value(name, source)
@@ -160,7 +161,7 @@ class Draft:
         if name in self._pieces:
             raise BadInput(f"the draft has a part {name!r} already")
         before = self._source(name, of).part(name)
-        if before.split not in ("pages", "segment"):
+        if not before.paged:
             raise BadInput(f"{name!r} is not made of pages, so it cannot be patched")
         try:
             base = PageReader(self._ledger.library, before, self._ledger.tables)
@@ -273,7 +274,7 @@ class Draft:
                 records = self._ledger.part_records(self._parent)
                 self._before = {record.name: record for record in records}
             before = self._before.get(name)
-            if before is None or before.split not in ("pages", "segment") or before.skew != skew:
+            if before is None or not before.paged or before.skew != skew:
                 return None
             reader = PageReader(self._ledger.library, before)
             chunks = [chunk for table in reader.tables() for chunk in table.ids]

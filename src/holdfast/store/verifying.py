@@ -183,7 +183,7 @@ class _Inspection:
         for chunk in set(part_chunks(library, part)):
             if not library.index.find(chunk):
                 raise Corrupt(f"part {part.name!r}: chunk {chunk.hex()[:16]} is missing")
-        if part.split in ("pages", "segment"):
+        if part.paged:
             reader = PageReader(library, part)
             if pages_root(reader.tables()) != part.root:
                 raise Corrupt(f"part {part.name!r}: its map does not match its root")

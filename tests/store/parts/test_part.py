@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.checkpoint import Split
 from holdfast.model.errors import BadInput, Corrupt
 from holdfast.store import Store, open_store
 from holdfast.store.parts.part import (
@@ -44,6 +45,12 @@ def test_lists_of_parts_read_back_sorted() -> None:
     assert [one.name for one in decode_parts(listed)] == ["a", "a/c", "b"]
     assert decode_parts(listed)[2].leaf_ids() == [b"m" * 32, b"m" * 32]
     assert decode_parts(listed)[0].leaf_ids() == []
+
+
+@pytest.mark.parametrize("split", get_args(Split))
+def test_a_part_of_pages_says_so(split: Split) -> None:
+    assert part("a", split=split).paged == (split in ("pages", "segment"))
+    assert len(msgspec.msgpack.decode(msgspec.msgpack.encode(part("a", split=split)))) == 8
 
 
 @given(st.binary(max_size=60))

@@ -11,7 +11,7 @@ from holdfast.store.copies import SMALLEST
 from holdfast.store.faces.opened import Opened, Reference, check_trust
 from holdfast.store.log.catalogue import Record
 from holdfast.store.origin import Origin
-from holdfast.store.parts.layouts import PAGED, Layouts
+from holdfast.store.parts.layouts import Layouts
 from holdfast.store.parts.mapping import Mapping, map_part
 from holdfast.store.parts.part import PartRecord, decode_parts
 from holdfast.store.parts.streams import PartStream
@@ -144,6 +144,6 @@ class Reading(Opened):
 
 
 def _laid_out(part: PartRecord, large: int | None) -> bool:
-    if part.split in PAGED:
+    if part.paged:
         return True
     return large is not None and part.size >= large and part.split != "structure"

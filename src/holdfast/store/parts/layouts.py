@@ -29,8 +29,6 @@ from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.part import PartRecord
 from holdfast.store.parts.streams import PartStream
 
-PAGED = ("pages", "segment")
-
 
 class Spill:
     """A file in memory, of what cannot be mapped where it is stored."""
@@ -114,7 +112,7 @@ class Layouts(dict[str, Layout]):
 
     def _find(self, part: PartRecord) -> Layout:
         layout = Layout(part.size, part.skew)
-        if part.split not in PAGED:
+        if not part.paged:
             at = self.spill.room(part.size)
             PartStream(self._library, part).copy_to(self.spill.fd, at)
             layout.copied(0, part.size, at)

@@ -148,7 +148,7 @@ class Mapping:
 
 def map_part(library: Library, part: PartRecord, hold: Hold, *, writable: bool) -> Mapping:
     """Map or read a part. The hold is released when the last byte was verified."""
-    if part.split not in ("pages", "segment") or not part.size:
+    if not part.paged or not part.size:
         try:
             data = bytearray(PartStream(library, part).readall())
         finally:

@@ -18,6 +18,7 @@ INLINE_LEAF = 512  # a part with one leaf of at most this size carries it itself
 INLINE_PARTS = 4096  # a longer list of parts becomes a chunk
 _HALF = re.compile(r"[\ud800-\udfff]")  # half a character: no UTF-8 can hold it
 PIECES = 1024  # pieces in a leaf of a `whole` or `content` part
+PAGED: tuple[Split, ...] = ("pages", "segment")  # what has a map of pages
 
 
 class PartRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -31,6 +32,11 @@ class PartRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     inline: bool
     map: bytes
     volumes: tuple[int, ...]
+
+    @property
+    def paged(self) -> bool:
+        """Whether its leaves are maps of pages."""
+        return self.split in PAGED
 
     def leaf_ids(self) -> list[bytes]:
         """The leaf chunks; none when the leaf stands here or the part is a structure."""

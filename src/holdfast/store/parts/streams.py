@@ -130,7 +130,7 @@ def part_leaves(library: Library, part: PartRecord) -> Iterator[Pieces]:
 
 
 def pieces_of(library: Library, part: PartRecord) -> PartPieces:
-    if part.split in ("pages", "segment"):
+    if part.paged:
         return _BlockPieces(library, part)
     if part.split == "structure":
         return _ValuePieces(library, part)

@@ -114,14 +114,14 @@ class Inventory:
 
     def mixed_blocks(self, part: PartRecord) -> Iterator[int]:
         """The blocks of a part that are put together from pieces of chunks."""
-        if part.split in ("pages", "segment"):
+        if part.paged:
             for leaf, table in enumerate(self._tables(part)):
                 for at, wanted in enumerate(table.hashes):
                     if wanted != ZERO_ID and not _is_whole(table, at):
                         yield leaf * LEAF_BLOCKS + at
 
     def _check_part(self, part: PartRecord, weights: dict[bytes, int]) -> None:
-        if part.split in ("pages", "segment"):
+        if part.paged:
             self._check_pages(part)
         elif part.split == "structure":
             self._check_weight(part.root, weights)

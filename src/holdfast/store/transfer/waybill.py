@@ -112,18 +112,17 @@ def check_waybill(waybill: Waybill) -> None:
 def _check_part(part: PartRecord) -> None:
     """Raise BadInput for a part that no store would have written."""
     check_part_name(part.name)
-    paged = part.split in ("pages", "segment")
     structure = part.split == "structure"
     blocks = -(-(part.size + part.skew) // BLOCK)
     leaves = -(-blocks // LEAF_BLOCKS)
     good = (
         0 <= part.size < _MAX_SIZE
-        and 0 <= part.skew < (PAGE if paged else 1)
+        and 0 <= part.skew < (PAGE if part.paged else 1)
         and len(part.root) == ID_SIZE
         and not part.volumes
         and not (structure and (part.inline or part.map))
         and (part.inline or not len(part.map) % ID_SIZE)
-        and not (paged and leaves != (1 if part.inline else len(part.map) // ID_SIZE))
+        and not (part.paged and leaves != (1 if part.inline else len(part.map) // ID_SIZE))
     )
     if not good:
         raise BadInput(f"its part {part.name!r} makes no sense")
