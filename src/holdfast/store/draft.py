@@ -24,7 +24,7 @@ from holdfast.store.composition import Composition, Piece
 from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Commit, Verb
 from holdfast.store.origin import Origin, Volumes
-from holdfast.store.parts import content
+from holdfast.store.parts import cutting
 from holdfast.store.parts.blocks import PageTable
 from holdfast.store.parts.pagereader import PageReader
 from holdfast.store.parts.pagewriter import PageWriter, Written
@@ -439,11 +439,11 @@ def _cut(source: Source, split: Split) -> Iterator[bytes]:
     for fetch in windows(source):
         pending += bytes(fetch())
         start = 0
-        for end in content.cut(memoryview(pending), final=False):
+        for end in cutting.cut(memoryview(pending), final=False):
             yield pending[start:end]
             start = end
         pending = pending[start:]
     start = 0
-    for end in content.cut(memoryview(pending), final=True):
+    for end in cutting.cut(memoryview(pending), final=True):
         yield pending[start:end]
         start = end

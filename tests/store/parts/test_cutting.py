@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.store import Store
 from holdfast.store.draft import _cut
-from holdfast.store.parts.content import MAX_PIECE, MIN_PIECE, cut
+from holdfast.store.parts.cutting import MAX_PIECE, MIN_PIECE, cut
 
 KIB = 1024
 
