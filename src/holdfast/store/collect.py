@@ -19,6 +19,7 @@ from holdfast.model.report import Problem
 from holdfast.store import retention
 from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
 from holdfast.store.chunks.chunk import Location
+from holdfast.store.chunks.index import mappable
 from holdfast.store.chunks.packs import PackWriter
 from holdfast.store.doubts import Doubts, damaged
 from holdfast.store.ledger import Ledger
@@ -293,8 +294,7 @@ class _Collector:
     def _copy(self, writer: PackWriter, chunk: bytes, place: Location) -> bytes:
         """Copy a chunk as it is stored. Damage is copied too, for verify to name, not hidden."""
         stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
-        aligned = place.codec == 0 and place.offset % 4096 == 0
-        return writer.add(chunk, place.codec, stored, place.plain, aligned=aligned).volume
+        return writer.add(chunk, place.codec, stored, place.plain, aligned=mappable(place)).volume
 
     def _wanted(
         self, records: Iterable[Record], volumes: set[bytes] | None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holdfast.model.errors import Corrupt
 from holdfast.model.report import Problem
 from holdfast.store.ledger import Ledger
-from holdfast.store.log.frames import REMAINS, Damage
+from holdfast.store.log.frames import REMAINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,8 @@ def look(ledger: Ledger) -> Doubts:
     """Read the whole log, and see whether it can be relied on."""
     damage = [one for one in ledger.backend.audit() if not one.torn]
     now = ledger.refresh()
-    inside = [_problem(one) for one in damage if not one.unsettled]
+    settled = [one for one in damage if not one.unsettled]
+    inside = [Problem(where=f"log/{one.file}", what=str(one)) for one in settled]
     unsettled = any(one.unsettled and one.size > REMAINS for one in damage)
     there = {volume.name for volume in ledger.backend.volumes()}
     return Doubts((*inside, *now.problems), unsettled or not now.live_volumes() <= there)
-
-
-def _problem(damage: Damage) -> Problem:
-    what = f"{damage.what} ({damage.size} bytes at {damage.offset})"
-    return Problem(where=f"log/{damage.file}", what=what)

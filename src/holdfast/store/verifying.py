@@ -69,11 +69,10 @@ class _Inspection:
 
     def _look_at_log(self, now: Catalogue) -> None:
         for damage in self._ledger.backend.audit():
-            text = f"{damage.what} ({damage.size} bytes at {damage.offset})"
             if damage.torn:
-                self._notes.append(f"log/{damage.file}: {text}")
+                self._notes.append(f"log/{damage.file}: {damage}")
             else:
-                self._problem(f"log/{damage.file}", text)
+                self._problem(f"log/{damage.file}", str(damage))
         self._problems.extend(now.problems)
         self._notes.extend(now.notes)
 
@@ -140,9 +139,6 @@ class _Inspection:
     ) -> None:
         self._chunks += 1
         self._bytes += place.stored
-        where = (
-            f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"
-        )
         try:
             stored = self._volumes.read(place.volume, place.offset, place.stored)
             if chunk_id(self._ledger.library.decode(place, stored)) != chunk:
@@ -153,7 +149,7 @@ class _Inspection:
             raise
         except HoldfastError as error:
             what = f"chunk {chunk.hex()[:16]}: {error}"
-            self._problem(where, what, self._affected(now, place.volume))
+            self._problem(place.where, what, self._affected(now, place.volume))
 
     # -- checkpoints
 

@@ -57,6 +57,11 @@ def test_an_unknown_codec_is_corrupt(codec: int) -> None:
         chunks.decode(b"abc", codec, 3)
 
 
+def test_a_place_says_where_it_is() -> None:
+    place = chunks.Location(b"\x0a\xff", 4096, 10, 30, chunks.ZSTD)
+    assert place.where == "volume 0aff, bytes 4096 to 4106"
+
+
 @given(st.binary(max_size=64))
 def test_what_is_no_zstd_frame_is_corrupt(garbage: bytes) -> None:
     with pytest.raises(Corrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from blake3 import blake3
@@ -122,6 +123,11 @@ def test_what_stands_among_zeros_is_torn(
 def test_frames_of_another_file_do_not_count() -> None:
     data = frames.encode_frame(signed(1, b"h"), OTHER)
     assert frames.scan(data, NAME, base=0, file="f").frames == []
+
+
+def test_damage_says_how_much_and_where() -> None:
+    (found,) = frames.scan(b"garbage", NAME, base=64, file="f").damage
+    assert str(replace(found, what="the remains")) == "the remains (7 bytes at 64)"
 
 
 def test_a_length_beyond_reason_is_damage() -> None:

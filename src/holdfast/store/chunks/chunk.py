@@ -35,6 +35,11 @@ class Location(NamedTuple):
     plain: int
     codec: int
 
+    @property
+    def where(self) -> str:
+        """The same in words, for whoever looks for the damage."""
+        return f"volume {self.volume.hex()}, bytes {self.offset} to {self.offset + self.stored}"
+
 
 def chunk_id(plain: Buffer) -> bytes:
     """The name of these bytes."""

@@ -187,9 +187,9 @@ class Library:
                     plain = self.read(place)
                     if chunk_id(plain) == chunk:
                         return place, plain
-                    failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=_where(place))
+                    failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=place.where)
                 except (Corrupt, NotFound) as error:
-                    failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=_where(place))
+                    failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=place.where)
                 if not self.backend.distrust(place.volume, place.offset):
                     break
         raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
@@ -204,7 +204,3 @@ class Library:
             if not self.backend.distrust(name, 0):
                 raise
         return read_table(self.backend, name, self.backend.pack_size(name) or 0, self.cipher)
-
-
-def _where(place: Location) -> str:
-    return f"volume {place.volume.hex()}, bytes {place.offset} to {place.offset + place.stored}"

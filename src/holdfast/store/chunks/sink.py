@@ -19,8 +19,8 @@ from holdfast.store.chunks.chunk import (
     open_chunk,
     seal_chunk,
 )
-from holdfast.store.chunks.index import Index
-from holdfast.store.chunks.packs import PAGE, PackWriter
+from holdfast.store.chunks.index import Index, mappable
+from holdfast.store.chunks.packs import PackWriter
 from holdfast.store.chunks.room import SIZE as SMALL_COMMIT
 from holdfast.store.chunks.room import Room
 from holdfast.store.cipher import PLAIN, Cipher
@@ -228,8 +228,7 @@ class Sink:
 
     def _existing(self, chunk: bytes, aligned: bool) -> Location | None:
         for place in self._index.find(chunk):
-            mappable = place.codec == RAW and place.offset % PAGE == 0
-            if (mappable or not aligned) and self._usable(place.volume):
+            if (not aligned or mappable(place)) and self._usable(place.volume):
                 return place
         return None
 

@@ -69,6 +69,9 @@ class Damage:
     what: str = ""
     unsettled: bool = False  # at the end of the log: damage, or an interrupted append
 
+    def __str__(self) -> str:
+        return f"{self.what} ({self.size} bytes at {self.offset})"
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:

@@ -82,11 +82,7 @@ class Shown:
         for chunk, place in self.places.items():
             if chunk_id(library.read(place)) != chunk:
                 library.backend.distrust(place.volume, place.offset)
-                end = place.offset + place.stored
-                raise Corrupt(
-                    f"chunk {chunk.hex()[:16]} is damaged",
-                    where=f"volume {place.volume.hex()}, bytes {place.offset} to {end}",
-                )
+                raise Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=place.where)
 
 
 class Mapping:
