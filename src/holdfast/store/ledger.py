@@ -294,9 +294,6 @@ class Ledger:
         )
         return decode_parts(data)
 
-    def find_part(self, record: Record, name: str) -> PartRecord | None:
-        return next((part for part in self.part_records(record) if part.name == name), None)
-
 
 @contextmanager
 def _without_pauses(many: bool) -> Iterator[None]:

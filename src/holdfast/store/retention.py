@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput
@@ -238,18 +237,14 @@ def decide(
     return Decision(tuple(kept), tuple(removed))
 
 
-class _Slot(Protocol):
-    def __eq__(self, other: object) -> bool: ...
-
-
 def _newest_of_each(
     newest_first: Sequence[Checkpoint],
-    slot: Callable[[Checkpoint], _Slot],
+    slot: Callable[[Checkpoint], object],
     limit: int | None,
     why: str,
 ) -> Reasons:
     kept: Reasons = {}
-    last: _Slot | None = None
+    last: object = None
     for one in newest_first:
         if limit is not None and len(kept) >= limit:
             break

@@ -75,6 +75,7 @@ def test_a_flipped_bit_costs_one_entry(entries: list[tuple[bytes, bytes]], data:
     assert damage.offset == sum(len(piece) for piece in pieces[:which])
     assert damage.size == len(pieces[which])
     assert damage.torn == (which == len(pieces) - 1)
+    assert found.is_clear != damage.torn
 
 
 @given(payloads, st.integers(1, 500))
@@ -89,6 +90,7 @@ def test_a_torn_end_is_marked_as_such(entries: list[tuple[bytes, bytes]], cut: i
     assert len(found.frames) == len(entries)
     assert found.end == whole
     assert [d.torn for d in found.damage] == [True]
+    assert not found.is_clear
 
 
 @given(st.binary(max_size=300))
@@ -105,6 +107,7 @@ def test_zeros_are_the_end(entries: list[tuple[bytes, bytes]], zeros: int) -> No
     data = log(entries)
     found = frames.scan(data + bytes(zeros), NAME, base=0, file="f")
     assert (len(found.frames), found.damage, found.end) == (len(entries), [], len(data))
+    assert found.is_clear
 
 
 @given(payloads, st.integers(0, 700), st.integers(0, 700), st.data())
@@ -118,6 +121,7 @@ def test_what_stands_among_zeros_is_torn(
     assert len(found.frames) == len(entries)
     assert found.end == len(whole)
     assert [d.torn for d in found.damage] == [True]
+    assert not found.is_clear
 
 
 def test_frames_of_another_file_do_not_count() -> None:

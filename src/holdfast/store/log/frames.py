@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from blake3 import blake3
@@ -39,9 +40,6 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     body: Buffer = b""
     frees: bool = False  # lets space be freed, so it may use what is kept for a full disk
 
-    def message(self) -> bytes:
-        return signed_message(self.seq, self.header)
-
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """An entry as it was found. `body_offset` counts from the start of the volume `origin`."""
@@ -73,13 +71,17 @@ class Damage:
         return f"{self.what} ({self.size} bytes at {self.offset})"
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(NamedTuple):
     """What a stretch of a log file holds; `end` is behind the last good frame."""
 
     frames: list[Frame]
     damage: list[Damage]
     end: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing follows the last good frame, but for the zeros of a runway."""
+        return not any(found.torn for found in self.damage)
 
 
 def signed_message(seq: int, header: bytes) -> bytes:

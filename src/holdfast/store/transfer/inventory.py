@@ -6,7 +6,7 @@ whatever was named and did not come is known at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from holdfast.model.errors import Corrupt
 from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer, chunk_id
@@ -17,8 +17,6 @@ from holdfast.store.parts.part import PartRecord, Pieces, decode_pieces, pieces_
 from holdfast.store.transfer.waybill import HINT, Waybill
 
 _MAX_VALUE = 16 * 1024**3  # bytes of a structure with everything it refers to written out
-
-SizeOf = Callable[[bytes], int]
 
 
 class Inventory:

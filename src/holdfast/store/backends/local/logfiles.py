@@ -8,28 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.model.errors import Corrupt, Unsupported
 from holdfast.store.backends.files import open_file
 from holdfast.store.log import frames as framing
 from holdfast.store.log.entries import Upto, decode_entry
-from holdfast.store.log.frames import Damage, Frame
+from holdfast.store.log.frames import Damage, Frame, Scan
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})\.(log|snap)")
-
-
-class Reading(NamedTuple):
-    """What a file holds from some offset on, and where the last good frame ends."""
-
-    frames: list[Frame]
-    damage: list[Damage]
-    end: int
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether nothing follows the last good frame, but for zeros."""
-        return not any(found.torn for found in self.damage)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,8 +31,8 @@ class LogFile:
     def magic(self) -> bytes:
         return framing.SNAP_MAGIC if self.is_snapshot else framing.LOG_MAGIC
 
-    def read(self, start: int = 0) -> Reading:
-        """Raises FileNotFoundError when a collector was faster."""
+    def read(self, start: int = 0) -> Scan:
+        """What it holds from `start` on. Raises FileNotFoundError when a collector was faster."""
         damage: list[Damage] = []
         with open(open_file(self.path), "rb") as stream:
             if start == 0:
@@ -59,10 +45,10 @@ class LogFile:
                 start = framing.FILE_HEAD_SIZE
             stream.seek(start)
             data = stream.read()
-        scan = framing.scan(
+        found = framing.scan(
             data, self.name, base=start, file=self.path.name, runway=not self.is_snapshot
         )
-        return Reading(scan.frames, damage + scan.damage, scan.end)
+        return found._replace(damage=damage + found.damage)
 
     def last_seq(self) -> int:
         frames = self.read().frames
