@@ -1,1 +1,2 @@
-"""Values and errors: the vocabulary every other package speaks. It does no I/O."""
+"""Values and errors: the vocabulary every other package speaks. The only I/O is that
+of `disk`, through which all packages make files durable."""

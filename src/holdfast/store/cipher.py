@@ -1,4 +1,4 @@
-"""Ciphers: what an encrypted store does to bytes before they are written (spec/store-v1.md, 11).
+"""Ciphers: what an encrypted store does to bytes before they are written (spec/store-v1.md, 12).
 
 Each box has a key of its own, derived from the store's data key and 16 random bytes, so a nonce is
 never used twice and a box may be copied as it is. What a box is bound to is not in it, but without

@@ -202,7 +202,7 @@ class Catalogue:
 
     @property
     def named(self) -> set[bytes]:
-        """Every volume that a commit ever named."""
+        """Every volume that a commit ever named, or that chunks were moved to."""
         self.settle()
         return self._named
 
