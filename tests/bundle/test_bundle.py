@@ -7,10 +7,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.session.test_mapped import damage
 
 from holdfast import Session, StateManager, open_store, sync
 from holdfast.bundle import Bundle, Member
@@ -183,6 +185,26 @@ async def test_when_one_fails_all_stay_as_they_were(
     await bundle.restore(first)
     assert (await value(session), state.get_state("x"), stubborn.value) == (1, 1, 1)
     assert not stubborn.paused
+
+
+async def test_memory_that_nobody_has_looked_at_is_not_bound(
+    tmp_path: Path, store: Store, session: Session
+) -> None:
+    """A session maps what it comes back to: it is frozen when all of that was verified."""
+    await session.execute("import numpy as np; a = np.random.default_rng(1).random(400_000)")
+    await session.checkpoint()
+    await session.shutdown()
+    damage(tmp_path / "store")
+    again = open_store(tmp_path / "store")
+    resumed, plan = await Session.resume("work", store=again), StateManager("plan", store=again)
+    plan.checkpoint("before")
+    before = [each.id for each in again.list()], heads(again)
+    with pytest.raises(Corrupt, match="damaged"):
+        await Bundle("all", [plan, resumed]).checkpoint()
+    assert ([each.id for each in again.list()], heads(again)) == before
+    assert [each.name for each in await resumed.variables()] == ["x", "np", "a"]  # not paused
+    with suppress(Corrupt):  # that it was found by itself, too
+        await resumed.shutdown()
 
 
 async def test_a_hook_runs_before_anybody_goes_on_and_may_refuse(

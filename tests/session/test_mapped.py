@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -173,7 +174,7 @@ def test_an_increment_on_what_was_mapped(place: Store) -> None:
         assert session.execute(look, check=True).value == [7, 1, 5, 3, 4_000_010]
 
 
-def _damage(store: Store, folder: Path) -> None:
+def damage(folder: Path) -> None:
     """One byte in the middle of the largest pack."""
     pack = max((folder / "packs").rglob("*.pack"), key=lambda path: path.stat().st_size)
     with pack.open("r+b") as file:
@@ -188,7 +189,7 @@ def test_damage_is_told_by_the_next_call(tmp_path: Path) -> None:
     with sync.Session("large", store=store) as session:
         session.execute(MAKE, check=True)
         session.checkpoint()
-    _damage(store, tmp_path / "large")
+    damage(tmp_path / "large")
     session = sync.Session.resume("large", store=open_store(tmp_path / "large"))
     told = ""
     end = time.monotonic() + 60
@@ -201,6 +202,25 @@ def test_damage_is_told_by_the_next_call(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="damaged"):
         session.checkpoint()
     session.shutdown()
+
+
+def test_a_fork_does_not_vouch_for_what_nobody_has_looked_at(tmp_path: Path) -> None:
+    """As little as a checkpoint: its first one would be of memory that is damaged."""
+    with sync.Session("large", store=open_store(tmp_path / "large")) as session:
+        session.execute(MAKE, check=True)
+        made = session.checkpoint()
+    damage(tmp_path / "large")
+    again = open_store(tmp_path / "large")
+    session = sync.Session.resume("large", store=again)
+    with pytest.raises(Corrupt, match="damaged"):
+        session.fork("other")  # before it was looked at by itself
+    assert [each.id for each in again.list()] == [made.id]
+    assert [str(each.subject) for each in again.subjects()] == ["session/large"]
+    with pytest.raises(HoldfastError, match="damaged"):
+        session.checkpoint()
+    assert session.alive
+    with suppress(Corrupt):  # that it was found by itself, too
+        session.shutdown()
 
 
 def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:

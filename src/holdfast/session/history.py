@@ -150,20 +150,13 @@ class History:
         save_to_disk: bool,
         ahead: Ahead | None,
     ) -> SessionCheckpoint:
-        self.verify()  # nothing is vouched for that nobody has looked at
         on_disk = save_to_disk or captured.size > IN_MEMORY
-        if on_disk:
-            self.own()  # a session whose name is its own owns nothing before it has anything
-        made = checkpoints.write(
-            self.store if on_disk else self._in_memory(),
-            self._subject,
+        made = self._write(
             captured,
-            parents=self.line.parents() if on_disk else ("head",),
+            self._subject,
             reason=reason,
             stage=stage,
             on_disk=on_disk,
-            lease=self._lease if on_disk else None,
-            bases=self._bases,
             ahead=ahead,
             structures=self._structures,
         )
@@ -176,44 +169,57 @@ class History:
         return made
 
     def save_as(self, other: Subject, captured: Coming, reason: str) -> Checkpoint:
-        """Commit a capture as the first checkpoint of another session. Raises Conflict."""
+        """Commit a capture as the first checkpoint of another session. Raises Conflict, and Corrupt
+        when what the worker maps is damaged."""
         captured = captured.all()
         try:
-            made = checkpoints.write(
-                self.store,
-                other,
-                captured,
-                parents=self.line.parents(),
-                reason=reason,
-                stage=None,
-                on_disk=True,
-                new=True,
-                bases=self._bases,
-            )
+            return self._write(captured, other, reason=reason, new=True).checkpoint
+        finally:
+            captured.release()
+
+    def save_aside(self, captured: Coming, reason: str, stage: str | None) -> Checkpoint:
+        """Commit a capture; neither the head nor this session's line comes to it by itself. Raises
+        Corrupt when what the worker maps is damaged."""
+        captured = captured.all()
+        try:
+            made = self._write(captured, self._subject, reason=reason, stage=stage, aside=True)
         finally:
             captured.release()
         return made.checkpoint
 
-    def save_aside(self, captured: Coming, reason: str, stage: str | None) -> Checkpoint:
-        """Commit a capture; neither the head nor this session's line comes to it by itself."""
-        self.own()
-        captured = captured.all()
-        try:
-            made = checkpoints.write(
-                self.store,
-                self._subject,
-                captured,
-                parents=self.line.parents(),
-                reason=reason,
-                stage=stage,
-                on_disk=True,
-                aside=True,
-                lease=self._lease,
-                bases=self._bases,
-            )
-        finally:
-            captured.release()
-        return made.checkpoint
+    def _write(
+        self,
+        captured: Captured,
+        subject: Subject,
+        *,
+        reason: str,
+        stage: str | None = None,
+        on_disk: bool = True,
+        new: bool = False,
+        aside: bool = False,
+        ahead: Ahead | None = None,
+        structures: Structures | None = None,
+    ) -> SessionCheckpoint:
+        """Commit a capture, of ours or as a `new` session's: the one way into the store."""
+        self.verify()  # nothing is vouched for that nobody has looked at
+        ours = on_disk and not new
+        if ours:
+            self.own()  # a session whose name is its own owns nothing before it has anything
+        return checkpoints.write(
+            self.store if on_disk else self._in_memory(),
+            subject,
+            captured,
+            parents=self.line.parents() if on_disk else ("head",),
+            reason=reason,
+            stage=stage,
+            on_disk=on_disk,
+            new=new,
+            aside=aside,
+            lease=self._lease if ours else None,
+            bases=self._bases,
+            ahead=ahead,
+            structures=structures,
+        )
 
     @property
     def lease(self) -> Lease | None:
