@@ -28,8 +28,8 @@ from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
+from holdfast.session.worker.process_copies import ProcessCopies
 from holdfast.session.worker.reasons import secret_texts
-from holdfast.session.worker.snapshot import Snapshots
 from holdfast.session.worker.workspace import Workspace
 from holdfast.store import Store, retention
 from holdfast.store.comparison import Diff
@@ -56,7 +56,7 @@ class Notebook:
         self.history = History(self.subject, store, retention.DEFAULT)
         self._shell = shell
         self._labels = Labels()
-        self._snapshots = Snapshots(self._labels, Tracker.off())
+        self._copies = ProcessCopies(self._labels, Tracker.off())
         self._threads = set(threading.enumerate())  # the kernel's own
         self._requests = 0
 
@@ -179,7 +179,7 @@ class Notebook:
             request_id=self._requests, reason=reason, beside=True, timeout=TIMEOUT
         )
         self.workspace.runner.count = self._shell.execution_count - 1
-        self._snapshots.learn()
+        self._copies.learn()
         workspace = self.workspace
         capture = Capture(
             workspace.namespace,
@@ -193,7 +193,7 @@ class Notebook:
         with warnings.catch_warnings():
             # The copy runs the capture only, in its one thread, and ends without any clean-up.
             warnings.simplefilter("ignore", DeprecationWarning)
-            handed = self._snapshots.begin(capture, workspace.environment(), asked)
+            handed = self._copies.begin(capture, workspace.environment(), asked)
         begun = CapturingMessage(request_id=asked.request_id, pid=handed.pid)
         return Arriving(handed.file, begun, TIMEOUT, os.getpid()), handed.pid
 
@@ -242,7 +242,7 @@ class Notebook:
         with Mapped(0, stored.memory) as mapped:
             overlay = Overlay({each.name: each for each in mapped.messages}, mapped.files)
             items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
-        self._snapshots.restored()
+        self._copies.restored()
         self.owed = None
         out = namespace.pop("Out", None)
         for name, value in {**hidden, **own}.items():

@@ -21,7 +21,7 @@ from holdfast.session.worker.interrupts import Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
 from holdfast.session.worker.memory.tracker import Place, Tracker
-from holdfast.session.worker.snapshot import MUCH, Snapshots
+from holdfast.session.worker.process_copies import MUCH, ProcessCopies
 from holdfast.session.worker.workspace import Workspace
 
 Answer = tuple[Message, int | None]  # and a file that goes with it, which is to be closed then
@@ -47,20 +47,20 @@ class Freezer:
         self._send = send
         self._earlier = Earlier()
         self._blocks = Blocks()
-        self._snapshots = Snapshots(labels, tracker, self._blocks)
+        self._copies = ProcessCopies(labels, tracker, self._blocks)
         self._outbox = Outbox()
 
     def freeze(self, asked: CheckpointMessage) -> Iterator[Answer]:
         """Capture what there is now; what is to be answered may be made as it is sent. Raises
         whatever a capture meets, and then the session is as it was."""
         started = time.perf_counter()
-        self._snapshots.learn()
+        self._copies.learn()
         self._tracker.begin(asked.request_id, asked.base)
         if asked.base <= 0:  # the host has nothing to compare with
             self._earlier = Earlier()
         places, objects = survey.look(self._workspace.namespace)
         self._tracker.watch(places)
-        beside = asked.beside and self._snapshots.wanted(sum(size for _, size in places))
+        beside = asked.beside and self._copies.wanted(sum(size for _, size in places))
         if asked.ahead and not beside:
             self._send_ahead(asked, places)
         process = os.getpid()
@@ -72,7 +72,7 @@ class Freezer:
         if os.getpid() != process:
             return iter(())  # a fork of the user's, which has nothing to say
         if beside:
-            return _left(asked, started, self._snapshots.begin(capture, environment, asked))
+            return _left(asked, started, self._copies.begin(capture, environment, asked))
         return self._handed_over(asked, started, captured)
 
     def _send_ahead(self, asked: CheckpointMessage, places: Mapping[Place, Any]) -> None:
@@ -107,18 +107,18 @@ class Freezer:
     ) -> Iterator[Answer]:
         """A capture that was made in place: left in a file, sent by a copy, or sent at once."""
         request = asked.request_id
-        self._snapshots.took(time.perf_counter() - started)
+        self._copies.took(time.perf_counter() - started)
         self._tracker.captured(request, captured.places())
         self._blocks.captured(request, captured.blocks, asked.base)
         if asked.beside and captured.weight <= MUCH:
             return _left(asked, started, self._outbox.leave(captured, request, asked.base))
-        if asked.beside and captured.needed > MUCH and self._snapshots.possible():
-            return _left(asked, started, self._snapshots.hand_over(captured, asked))
+        if asked.beside and captured.needed > MUCH and self._copies.possible():
+            return _left(asked, started, self._copies.hand_over(captured, asked))
         return ((each, None) for each in messages(captured, request, started=started))
 
     def restored(self) -> None:
         """What was known is about a namespace that is no more."""
-        self._snapshots.restored()
+        self._copies.restored()
         self._blocks.forget()
 
 

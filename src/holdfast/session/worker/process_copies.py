@@ -59,8 +59,8 @@ class _Learnt(msgspec.Struct, array_like=True):
     blocks: list[Sent]
 
 
-class Snapshots:
-    """Decides where a capture happens, and knows what the last one was like."""
+class ProcessCopies:
+    """Decides whether a capture happens in one of them, and knows what the last one was like."""
 
     def __init__(self, labels: Labels, tracker: Tracker, blocks: Blocks | None = None) -> None:
         self._labels = labels
