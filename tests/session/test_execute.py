@@ -135,6 +135,18 @@ async def test_errors_are_structured_with_source_lines(session: Session) -> None
     assert (await session.execute("1")).value == 1
 
 
+async def test_what_is_raised_where_no_cell_runs_has_no_frames_of_the_worker(
+    session: Session,
+) -> None:
+    """As an interrupt of a library that shows a value."""
+    made = "exec('class Ends:\\n    def __repr__(self):\\n        raise SystemExit(3)')"
+    error = (await session.execute(f"{made}\nEnds()")).error
+    assert error is not None
+    assert error.type == "SystemExit"
+    assert '"<string>", line 3' in error.traceback
+    assert "holdfast" not in error.traceback
+
+
 async def test_namespace_is_main(session: Session) -> None:
     result = await session.execute(
         "import __main__\ny = 5\n[__name__, __main__.y, globals() is vars(__main__)]"

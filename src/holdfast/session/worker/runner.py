@@ -134,7 +134,8 @@ def show(value: object) -> dict[str, object]:
     try:
         return {"value": encode_plain(value), "type_name": name}
     except NotPlain:
-        return {"text": text_of(value), "type_name": name}
+        pass  # and done with: it is no context of what a repr raises
+    return {"text": text_of(value), "type_name": name}
 
 
 def type_name(value: object) -> str:
