@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.protocol.session_messages import ErrorMessage
-from holdfast.session.worker.runner import clean, type_module
+from holdfast.session.worker.texts import clean, type_module
 
 _NAMED = 5  # variables that the error names
 HINT = (

@@ -32,11 +32,11 @@ from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.pool import Pool
 from holdfast.session.worker.reasons import secret_texts
-from holdfast.session.worker.runner import type_name
 from holdfast.session.worker.secrets import secret, suspect
 from holdfast.session.worker.sources import Kept
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.taking import Taking
+from holdfast.session.worker.texts import type_name
 from holdfast.session.worker.units import Taken, Unit, own_part
 
 _LOST = "its source is kept, but could not be executed"

@@ -207,7 +207,7 @@ class Circumstances:
             try:
                 now = self._changed(name)
             except Exception as error:  # noqa: BLE001  # the session may have changed the library
-                from holdfast.session.worker.reasons import reason_of  # it needs what needs this
+                from holdfast.session.worker.reasons import reason_of  # most never need it
 
                 failed[name] = reason_of(error)
             else:

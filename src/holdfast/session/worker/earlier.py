@@ -21,8 +21,8 @@ from holdfast.session.worker.groups import SIZE, Group
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
 from holdfast.session.worker.plain import NUMBERS, PLAIN, containers, fixed
-from holdfast.session.worker.runner import clean, type_name
 from holdfast.session.worker.secrets import secret, suspect
+from holdfast.session.worker.texts import clean, type_name
 
 MOST = 1000  # layouts of arrays that are remembered
 

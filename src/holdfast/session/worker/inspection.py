@@ -17,7 +17,7 @@ from types import ModuleType
 
 from holdfast.protocol.session_messages import Variable
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.runner import clean, text_of, type_module, type_name
+from holdfast.session.worker.texts import clean, text_of, type_module, type_name
 
 MOST = 500  # completions that one answer holds
 _TAIL = re.compile(r"(?:[^\W\d]\w*\.)*(?:[^\W\d]\w*)?$")

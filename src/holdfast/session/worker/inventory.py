@@ -17,10 +17,10 @@ from holdfast.session.worker.kinds.functions import function_state
 from holdfast.session.worker.kinds.modules import import_name
 from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
-from holdfast.session.worker.runner import clean, text_of
 from holdfast.session.worker.secrets import secret
 from holdfast.session.worker.snapshots import Snapshot, home
 from holdfast.session.worker.states import class_state
+from holdfast.session.worker.texts import clean, text_of
 
 # The interpreter's own entries of a module.
 OWN = {

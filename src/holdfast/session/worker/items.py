@@ -10,7 +10,7 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import Record
 from holdfast.session.worker.placeholder import Placeholder, describe
-from holdfast.session.worker.runner import clean, type_name
+from holdfast.session.worker.texts import clean, type_name
 
 
 class Items:

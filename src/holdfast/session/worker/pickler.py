@@ -30,10 +30,10 @@ from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.reasons import message_line, secret_texts
-from holdfast.session.worker.runner import type_module, type_name
 from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value
 from holdfast.session.worker.sharing import Memo
 from holdfast.session.worker.surroundings import Surroundings
+from holdfast.session.worker.texts import type_module, type_name
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
 _LIBRARIES = {

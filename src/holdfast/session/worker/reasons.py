@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.session.worker.runner import message_of, type_name
 from holdfast.session.worker.secrets import SHORTEST, redact_text, secret_name
+from holdfast.session.worker.texts import message_of, type_name
 
 LONGEST = 200
 

@@ -13,13 +13,14 @@ from types import CodeType, CoroutineType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
 from holdfast.protocol.values import NotPlain, encode_plain
-from holdfast.session.worker import interrupts
+from holdfast.session.worker import interrupts, texts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.texts import clean, message_of, text_of, type_name
 
 _COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without all that `inspect` imports
-MAX_TEXT = 1 << 20  # characters of a repr that travel to the host
+_OURS = (__file__, texts.__file__)  # no traceback begins there
 
 
 class Runner:
@@ -138,46 +139,6 @@ def show(value: object) -> dict[str, object]:
     return {"text": text_of(value), "type_name": name}
 
 
-def type_name(value: object) -> str:
-    """A type as people write it: without the module when it is the session's or builtin."""
-    kind = type(value)
-    if (name := _NAMES.get(id(kind))) is not None:
-        return name
-    module = type_module(kind)
-    prefix = "" if module in ("builtins", "__main__") else f"{module}."
-    return clean(f"{prefix}{_QUALNAME(kind)}")
-
-
-# Of what most values are, by identity; nobody can rename these.
-_NAMES = {
-    id(kind): kind.__name__
-    for kind in (
-        bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset, type(None),
-    )
-}  # fmt: skip
-# As `type` itself has them: a metaclass may do anything when it is asked.
-_QUALNAME: Callable[[type], str] = type.__dict__["__qualname__"].__get__
-_MODULE: Callable[[type], object] = type.__dict__["__module__"].__get__
-
-
-def type_module(kind: type) -> str:
-    """The module of a type, whatever its metaclass or its body say."""
-    try:
-        module = _MODULE(kind)
-    except AttributeError:
-        return ""
-    return module if type(module) is str else ""
-
-
-def text_of(value: object, show: Callable[[object], str] = repr) -> str:
-    """A repr of bounded length, even of what has a broken one."""
-    try:
-        text = show(value)
-    except Exception as error:  # noqa: BLE001  # a broken __repr__ must not cost the result
-        text = f"<{type_name(value)} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
-
-
 def describe(error: BaseException, cells: CellLog) -> ErrorMessage:
     """An exception for the host, its traceback without the worker's own frames."""
     frames = error.__traceback__
@@ -185,23 +146,13 @@ def describe(error: BaseException, cells: CellLog) -> ErrorMessage:
         frames = frames.tb_next
     if frames is None and not isinstance(error, SyntaxError):
         frames = error.__traceback__  # an interrupt of the event loop, for one
-        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        while frames is not None and frames.tb_frame.f_code.co_filename in _OURS:
             frames = frames.tb_next
     return ErrorMessage(
         error_type=type_name(error),
         message=message_of(error),
         traceback=clean(_format(error, frames)),
     )
-
-
-def message_of(error: BaseException) -> str:
-    """An exception's text, whatever its `__str__` does."""
-    try:
-        return clean(text_of(error, str))
-    except Interrupted:
-        raise
-    except BaseException as raised:  # noqa: BLE001  # user code: `__str__` may raise anything
-        return f"<{type_name(error)} whose text raises {type_name(raised)}>"
 
 
 def _format(error: BaseException, frames: TracebackType | None) -> str:
@@ -219,11 +170,6 @@ def _format(error: BaseException, frames: TracebackType | None) -> str:
     except BaseException as raised:  # noqa: BLE001  # an exception's class is user code as well
         return f"{type_name(error)}: its traceback cannot be shown ({type_name(raised)})\n"
     return "".join(lines)
-
-
-def clean(text: str) -> str:
-    """Lone surrogates cannot travel as text."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 # What the worker itself lives on. Changes stay the user's; what is gone comes back.

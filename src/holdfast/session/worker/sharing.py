@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, CodeType
 
-from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.texts import type_module
 
 # Two records may each hold such an object: nobody can tell one from its equal twin, or it
 # is found again by its name. A tuple is only as changeable as what is inside it, which the

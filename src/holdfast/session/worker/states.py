@@ -12,7 +12,6 @@ from types import FunctionType
 
 from holdfast.session.worker.definitions import Event
 from holdfast.session.worker.kinds.classes import member_state
-from holdfast.session.worker.runner import type_module
 from holdfast.session.worker.sharing import changeable
 from holdfast.session.worker.snapshots import (
     EMPTY,
@@ -25,6 +24,7 @@ from holdfast.session.worker.snapshots import (
     inner_classes,
     wrapper,
 )
+from holdfast.session.worker.texts import type_module
 
 # Made by the interpreter or by `abc` and `copyreg` for their own use.
 _OWN = {"__dict__", "__weakref__", "_abc_impl", "__slotnames__", "__abstractmethods__"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.protocol.values import NotPlain, decode_plain, encode_plain
 from holdfast.session.layout import Record
 from holdfast.session.worker.placeholder import Placeholder
-from holdfast.session.worker.runner import type_name
+from holdfast.session.worker.texts import type_name
 
 # Subclasses of these have a plain form: the builtin type with the same content.
 _BASES: tuple[type, ...] = (dict, list, tuple, set, frozenset, str, bytes, int, float)

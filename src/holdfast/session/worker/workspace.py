@@ -18,7 +18,8 @@ from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
-from holdfast.session.worker.runner import Runner, clean
+from holdfast.session.worker.runner import Runner
+from holdfast.session.worker.texts import clean
 
 
 class Workspace:

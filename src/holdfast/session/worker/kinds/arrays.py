@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker.kinds.memory import address
-from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.texts import type_module
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Recorder, Reduction

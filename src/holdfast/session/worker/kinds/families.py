@@ -29,7 +29,7 @@ from holdfast.session.worker.kinds import (
     windows,
 )
 from holdfast.session.worker.kinds.contract import Reduce
-from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.texts import type_module
 
 _EXACT: dict[type, Reduce] = {
     **functions.EXACT,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.session.worker.kinds.arrays import LARGE, Memory, location
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.missing import Missing, also_given
-from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.texts import type_module
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Recorder, Reduction

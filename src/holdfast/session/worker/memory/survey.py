@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.arrays import MANY, is_array
 from holdfast.session.worker.memory.tracker import Place
-from holdfast.session.worker.runner import type_module
+from holdfast.session.worker.texts import type_module
 
 LARGE = 1 << 20
 _FRAMES = {"DataFrame", "Series"}
