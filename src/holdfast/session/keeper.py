@@ -1,6 +1,7 @@
 """Between a worker and its past: captures go into the store, checkpoints back into the worker.
 
-The coroutines whose names begin with a verb are called with the driver's lock held.
+The coroutines whose names begin with a verb are called with the driver's lock held, which `pause`
+takes for whoever is not the session itself.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from holdfast.session.saving import Saving
 from holdfast.session.settings import Settings
 from holdfast.session.work import WORK_TIMEOUT
 from holdfast.store import Store
+from holdfast.store.leases import Lease
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
 _LATER = 0.05  # seconds until mapped memory is looked at, unless somebody waits for that
@@ -85,6 +87,26 @@ class Keeper:
                     await self.disown()
 
         self._resting = asyncio.create_task(disown())
+
+    # -- standing still ------------------------------------------------------------------
+
+    @property
+    def lease(self) -> Lease | None:
+        """The right to advance the subject, when it is ours."""
+        return self._history.lease
+
+    async def pause(self) -> None:
+        """Take the lock: wait for the cell that runs, and let none begin. Raises UsageError."""
+        self._driver.check_open()
+        await self._driver.lock.acquire()
+
+    def resume(self) -> None:
+        """Give the lock back."""
+        self._driver.lock.release()
+
+    async def run(self, code: str, timeout: float) -> None:
+        """Run a cell while nobody else can. Raises CellFailed."""
+        (await self._driver.run_inside(code, timeout)).check()
 
     # -- freezing ------------------------------------------------------------------------
 
@@ -146,7 +168,9 @@ class Keeper:
         return await asyncio.to_thread(self._history.save_as, other, captured, reason)
 
     async def freeze_aside(self, reason: str, stage: str | None) -> Checkpoint:
-        """This very moment as a checkpoint that the head does not come to by itself."""
+        """This very moment as a checkpoint that the head does not come to by itself. Raises
+        UsageError when there is no worker."""
+        self._driver.worker()
         await self.saving.settled()
         captured = await self._driver.to_the_end(self._capture(reason, stage, True, WORK_TIMEOUT))
         return await asyncio.to_thread(self._history.save_aside, captured, reason, stage)
@@ -317,9 +341,13 @@ class Keeper:
 
     async def enter(self, target: Checkpoint, trust: bool) -> Report:
         """Into the worker; the head stays where it is."""
-        await self.saving.settled()
+        await self.settle()
         given = self._settings.given(None)
         return await self._apply(self._history.store, target, given, trust)
+
+    def arrive(self, target: Checkpoint) -> None:
+        """The head has been moved to what the worker has."""
+        self._history.line.at = target
 
     async def revive(self) -> str | None:
         """After a crash: a new worker with the namespace of this session's last checkpoint."""

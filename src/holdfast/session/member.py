@@ -19,8 +19,6 @@ class SessionMember:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._keeper = session._keeper
-        self._history = session._history
-        self._lock = session._driver.lock
 
     @property
     def subject(self) -> Subject:
@@ -32,27 +30,23 @@ class SessionMember:
 
     @property
     def lease(self) -> Lease | None:
-        return self._history.lease
+        return self._keeper.lease
 
     async def pause(self) -> None:
-        self._session._driver.check_open()
-        await self._lock.acquire()
+        await self._keeper.pause()
 
     async def resume(self) -> None:
-        self._lock.release()
+        self._keeper.resume()
 
     async def capture(self, reason: str, stage: str | None) -> Checkpoint:
-        self._session._driver.worker()  # raises UsageError when there is none
         return await self._keeper.freeze_aside(reason, stage)
 
     async def enter(self, checkpoint: Checkpoint, trust: bool) -> None:
-        await self._keeper.settle()
         await self._keeper.enter(checkpoint, trust)
 
     async def run(self, code: str) -> None:
         """Run a cell in it while nobody else can. Raises CellFailed."""
-        result = await self._session._driver.run_inside(code, RUN_SECONDS)
-        result.check()
+        await self._keeper.run(code, RUN_SECONDS)
 
     async def arrive(self, checkpoint: Checkpoint) -> None:
-        self._history.line.at = checkpoint
+        self._keeper.arrive(checkpoint)

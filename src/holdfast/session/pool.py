@@ -193,15 +193,13 @@ class SessionPool:
         settings = Settings.of(Options(**{**self._options, **options}))
         await self._take_place(checks.seconds("timeout", timeout))
         try:
-            session = Session.__new__(Session)
-            session._begin(name, self._store, fresh, settings, Supply(self))
+            session = Session._with(Supply(self), name, self._store, fresh, settings, self._ended)
             await begin(session)
         except BaseException:
             await self._give_place_back()
             raise
         self._promised -= 1
         self._in_use.add(session)
-        session._ended = lambda: self._ended(session)
         if self._closed:  # while this was starting
             await session.shutdown()
             self._check_open()

@@ -74,6 +74,22 @@ class Session:
         )
         self._begin(name, store, checks.flag("fresh", fresh), Settings.of(options))
 
+    @classmethod
+    def _with(
+        cls,
+        workers: Workers,
+        name: str | None,
+        store: Store | str | None,
+        fresh: bool,
+        settings: Settings,
+        ended: Callable[[Session], None] | None = None,
+    ) -> Self:
+        """A session with workers that somebody else supplies, for a pool and for forks; `ended` is
+        told at the end of its `shutdown`. Raises BadInput."""
+        made = cls.__new__(cls)
+        made._begin(name, store, fresh, settings, workers, ended)
+        return made
+
     def _begin(
         self,
         name: str | None,
@@ -81,9 +97,10 @@ class Session:
         fresh: bool,
         settings: Settings,
         workers: Workers | None = None,
+        ended: Callable[[Session], None] | None = None,
     ) -> None:
         # A name of our own making is nobody else's: no store is opened to see.
-        self._ended: Callable[[], None] | None = None  # told at the end of `shutdown`
+        self._ended = ended
         self._named = name is not None
         self._fresh = fresh or not self._named
         self.subject = _subject(name if self._named else f"session-{random_names.token_hex(4)}")
@@ -138,7 +155,7 @@ class Session:
             await self._driver.shutdown()
             await self._keeper.disown()
             if self._ended is not None:
-                self._ended()
+                self._ended(self)
         await asyncio.to_thread(self._history.tidy)
         self._keeper.saving.check()
 
@@ -352,8 +369,7 @@ class Session:
         with span("session.fork", subject=str(self.subject)):
             async with self._driver.lock:
                 await self._driver.to_the_end(self._keeper.freeze_as(other))
-        forked = type(self).__new__(type(self))
-        forked._begin(other.name, self.store, True, self._settings, self._workers)
+        forked = self._with(self._workers, other.name, self.store, True, self._settings)
         return await forked._begin_at_head()
 
     async def export(self, path: str | Path, reference: Reference | None = None) -> Checkpoint:
