@@ -37,7 +37,7 @@ from holdfast.session.worker.sources import Kept
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.taking import Taking
 from holdfast.session.worker.texts import type_name
-from holdfast.session.worker.units import Taken, Unit, own_part
+from holdfast.session.worker.units import Taken, Unit, shared_part
 
 _LOST = "its source is kept, but could not be executed"
 
@@ -152,9 +152,9 @@ class Capture:
         ]
         encoded = self._around.encoded
         fresh = [each.label for each in sent if each.label in encoded]
-        parts |= {own_part(label): units.block(label, encoded.pop(label)) for label in fresh}
+        parts |= {shared_part(label): units.block(label, encoded.pop(label)) for label in fresh}
         base = self._around.tracker.base
-        kept = {own_part(each.label): base for each in sent if each.label not in fresh}
+        kept = {shared_part(each.label): base for each in sent if each.label not in fresh}
         labels = [label for label in self._around.buffers if label in used]
         memory = {layout.BUFFERS + label: self._around.image(label) for label in labels}
         captured = Captured(parts, memory, method, sent, kept)

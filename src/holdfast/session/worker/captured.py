@@ -8,7 +8,7 @@ from holdfast.session import layout
 from holdfast.session.worker.blocks import Sent
 from holdfast.session.worker.memory.image import Image
 from holdfast.session.worker.memory.tracker import known_as
-from holdfast.session.worker.units import own_part
+from holdfast.session.worker.units import shared_part
 
 
 class Captured(NamedTuple):
@@ -24,7 +24,7 @@ class Captured(NamedTuple):
     def size(self) -> int:
         """Bytes of all that it holds."""
         whole = sum(image.view.nbytes for image in self.memory.values())
-        kept = sum(each.size for each in self.blocks if own_part(each.label) in self.kept)
+        kept = sum(each.size for each in self.blocks if shared_part(each.label) in self.kept)
         return sum(map(len, self.parts.values())) + whole + kept
 
     @property

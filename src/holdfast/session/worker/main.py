@@ -1,4 +1,5 @@
-"""The worker's loop: read a message, do it, answer. Started by `holdfast.session.process`."""
+"""The worker's loop: read a message, do it, answer. Started by `holdfast.session.workers`, through
+`boot`, or as a fork of a template."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def module(name: str) -> ModuleType:
 
 
 def cached(function: Callable[..., object], maxsize: int | None, typed: bool) -> object:
-    """A function with an empty `lru_cache`: the entries cannot be read from outside."""
+    """A function with an empty `lru_cache`: what is in one comes back by `kinds.caches`, as far as
+    that can read it."""
     return functools.lru_cache(maxsize, typed)(function)
 
 

@@ -93,7 +93,7 @@ def parts(encoded: Iterable[bytes], records: Iterable[Record]) -> dict[str, byte
     together: dict[str, list[bytes]] = {_SMALL: small} if small else {}
     for each in records:
         data = layout.encode_record(each)
-        part = _own_part(each.members[0], len(data))
+        part = _part_of(each.members[0], len(data))
         if part in together and not each.members[0].startswith(SEGMENT) and part != _SMALL:
             part = f"namespace/large.{len(together)}"
         together.setdefault(part, []).append(data)
@@ -105,7 +105,7 @@ def block(label: str, data: bytes) -> bytes:
     return layout.encode_record(record((OBJECT + label,), data, _NOTHING))
 
 
-def own_part(label: str) -> str:
+def shared_part(label: str) -> str:
     """The part of a large object that several records, or captures, need."""
     return f"namespace/shared.{label}"
 
@@ -113,14 +113,14 @@ def own_part(label: str) -> str:
 _SMALL = layout.SMALL_PART
 
 
-def _own_part(member: str, size: int) -> str:
+def _part_of(member: str, size: int) -> str:
     kind, _, name = member.partition(":")
     if kind + ":" == SEGMENT:
         return f"namespace/segments.{name}"
     if size < layout.SMALL:
         return _SMALL
     if kind + ":" == OBJECT:
-        return own_part(name)
+        return shared_part(name)
     part = f"namespace/{name}"
     fits = name.isidentifier() and name.isascii() and len(name) <= 190
     return part if fits and part != _SMALL else "namespace/large"
