@@ -21,6 +21,7 @@ from holdfast.session.worker import rebuild
 from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.kinds.arrays import LARGE
 from holdfast.session.worker.kinds.contract import Reduce, Reduction
 from holdfast.session.worker.kinds.families import family
 from holdfast.session.worker.kinds.filled import as_it_is
@@ -40,7 +41,6 @@ _LIBRARIES = {
     *sys.stdlib_module_names, "holdfast", "numpy", "pandas", "polars", "pyarrow", "sklearn",
     "torch",
 }  # fmt: skip
-LARGE = 1 << 20  # a buffer of this size leaves the record
 _REDUCERS = (
     "__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__",
     "__getattribute__", "__getattr__",

@@ -7,11 +7,10 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from holdfast.session.worker.interrupts import Interrupted
-from holdfast.session.worker.kinds.arrays import MANY, is_array
+from holdfast.session.worker.kinds.arrays import LARGE, MANY, is_array
 from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.texts import type_module
 
-LARGE = 1 << 20
 _FRAMES = {"DataFrame", "Series"}
 # What most variables are, by identity: settled without a look at the type's name.
 _OTHERS = frozenset(map(id, (
