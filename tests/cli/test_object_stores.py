@@ -58,6 +58,31 @@ def test_the_environment_and_the_configuration_name_it(
     assert SECRET not in shown
 
 
+def test_the_slots_of_an_encrypted_one_are_found_where_the_configuration_says(
+    run: Run,
+    on_s3: str,
+    s3: Server,
+    no_config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HOLDFAST_S3_ENDPOINT")
+    (no_config / "holdfast").mkdir(parents=True)
+    (no_config / "holdfast/config.toml").write_text(
+        f'store = "{on_s3}"\ns3_endpoint = "{s3.endpoint}"\n'
+    )
+    first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
+    assert run("init", "--encrypt", "--key-file", first).code == 0
+    assert len(run("key", "slots", "--json").json["slots"]) == 1
+    added = run("key", "add", "--key-file", first, "--new-key-file", second, "--json")
+    assert added.code == 0, added.err
+    rotated = run("key", "rotate", "--key-file", first, "--new-key-file", third, "--json")
+    assert rotated.code == 0, rotated.err
+    assert run("key", "remove", added.json["slot"]).code == 0
+    left = run("key", "slots", "--json").json["slots"]
+    assert [each["slot"] for each in left] == [rotated.json["slot"]]
+
+
 def test_a_store_that_is_not_there_is_said_to_be_missing_and_can_be_made(
     run: Run, on_s3: str
 ) -> None:

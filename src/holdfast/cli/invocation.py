@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.settings import Settings
     from holdfast.store import Store
+    from holdfast.store.backends.contract import Backend
     from holdfast.store.slots import Secret
 
 
@@ -50,22 +51,30 @@ class Invocation:
         """Open a store. A person is asked for the passphrase of an encrypted one, if nothing else
         tells it."""
         from holdfast.cli.secret import ask
-        from holdfast.model.errors import BadInput
         from holdfast.store import open_store
 
         _check_address(url)
-        if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
-            raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")
         return open_store(
             url,
             create=create,
             encrypt=encrypt,
             secret=secret,
             ask=ask,
-            environ=self._environ_for_stores(),
+            environ=self.environ_for_stores(),
         )
 
-    def _environ_for_stores(self) -> Mapping[str, str]:
+    @contextmanager
+    def backend(self) -> Iterator[Backend]:
+        """The place of the store that this run works on, which must exist: for what is done to it
+        while the store itself stays shut."""
+        from holdfast.store.opening import open_backend
+
+        url = str(self.settings()["store"].value)
+        _check_address(url)
+        with closing(open_backend(url, create=False, environ=self.environ_for_stores())) as backend:
+            yield backend
+
+    def environ_for_stores(self) -> Mapping[str, str]:
         """The environment, with what the settings say of object stores."""
         settings = self.settings()
         found = [settings[name] for name in ("s3_endpoint", "cache_limit")]
@@ -97,7 +106,7 @@ class Invocation:
 
 
 def _check_address(url: str) -> None:
-    """Raise BadInput for what can be no store's address, whatever there is on this machine."""
+    """Raise BadInput for what can be no store's address, or is a file."""
     from pathlib import Path
     from urllib.parse import unquote, urlsplit
 
@@ -111,3 +120,5 @@ def _check_address(url: str) -> None:
         raise BadInput(f"not a store's address: {url!r}: {error}", hint=hint) from None
     if not possible:
         raise BadInput(f"not a store's address: {url!r}: no path has a zero byte", hint=hint)
+    if os.path.isfile(os.path.expanduser(url.removeprefix("file://"))):
+        raise BadInput(f"{url} is a file, not a store", hint="a store is a directory")

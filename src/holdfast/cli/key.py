@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +110,8 @@ def list_slots(invocation: Invocation) -> None:
     from holdfast.store.slots import listed
     from holdfast.view.table import Column, table
 
-    slots = listed(_encrypted(invocation))
+    with _encrypted(invocation) as backend:
+        slots = listed(backend)
     columns = (Column("SLOT", "yellow"), Column("OPENED BY"), Column("SINCE", "dim"))
     words = {"passphrase": "a passphrase", "file": "a key file"}
     invocation.show(
@@ -131,11 +134,11 @@ def add_slot(
     """Let one more passphrase or key file open an encrypted store."""
     from holdfast.store import slots
 
-    backend = _encrypted(invocation)
-    current = _current(invocation, passphrase_file, key_file)
-    data_key, _ = slots.unlock(backend, current)
-    new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
-    name = slots.add(backend, data_key, new)
+    with _encrypted(invocation) as backend:
+        current = _current(invocation, passphrase_file, key_file)
+        data_key, _ = slots.unlock(backend, current)
+        new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
+        name = slots.add(backend, data_key, new)
     invocation.show({"slot": name}, lambda: f"slot {name} opens the store, too")
 
 
@@ -158,12 +161,12 @@ def rotate_slot(
     """
     from holdfast.store import slots
 
-    backend = _encrypted(invocation)
-    current = _current(invocation, passphrase_file, key_file)
-    data_key, old = slots.unlock(backend, current)
-    new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
-    name = slots.add(backend, data_key, new)
-    slots.remove(backend, old)
+    with _encrypted(invocation) as backend:
+        current = _current(invocation, passphrase_file, key_file)
+        data_key, old = slots.unlock(backend, current)
+        new = wanted(from_files(new_passphrase_file, new_key_file, new=True), new=True)
+        name = slots.add(backend, data_key, new)
+        slots.remove(backend, old)
     invocation.show(
         {"slot": name, "removed": old}, lambda: f"slot {name} opens the store, slot {old} is gone"
     )
@@ -179,25 +182,24 @@ def remove_slot(invocation: Invocation, slot: str) -> None:
     """
     from holdfast.store import slots
 
-    name = slots.remove(_encrypted(invocation), slot)
+    with _encrypted(invocation) as backend:
+        name = slots.remove(backend, slot)
     invocation.show({"removed": name}, lambda: f"slot {name} is gone")
 
 
-def _encrypted(invocation: Invocation) -> Backend:
+@contextmanager
+def _encrypted(invocation: Invocation) -> Iterator[Backend]:
     """The place of the store that this run works on; raises BadInput when it is not encrypted."""
     from holdfast.model.errors import BadInput
-    from holdfast.store.opening import open_backend
     from holdfast.store.slots import is_encrypted
 
-    backend = open_backend(
-        str(invocation.settings()["store"].value), create=False, environ=invocation.environ
-    )
-    if not is_encrypted(backend):
-        raise BadInput(
-            f"the store at {backend.url} is not encrypted",
-            hint="`holdfast init --encrypt` makes one, and `holdfast copy` fills it",
-        )
-    return backend
+    with invocation.backend() as backend:
+        if not is_encrypted(backend):
+            raise BadInput(
+                f"the store at {backend.url} is not encrypted",
+                hint="`holdfast init --encrypt` makes one, and `holdfast copy` fills it",
+            )
+        yield backend
 
 
 def _current(
