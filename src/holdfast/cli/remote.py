@@ -1,48 +1,133 @@
-"""Asking a server to do what only it can: it runs the subject."""
+"""A server, as the command line speaks to it: JSON over HTTP, errors by their kind."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from holdfast.cli.invocation import Invocation
 
-SECONDS = 600.0
+if TYPE_CHECKING:
+    from urllib.request import Request
+
+    from holdfast.model.errors import HoldfastError
+
+SECONDS = 600.0  # making something inside may take its time
 TOKEN_HINT = "HOLDFAST_TOKEN=... of that server"
+ADDRESS_HINT = "e.g. http://127.0.0.1:8787"
+
+
+def server_option(command: click.Command) -> click.Command:
+    """Let a command say which server it speaks to."""
+    option = click.Option(
+        ["--server"],
+        metavar="URL",
+        help="The server; its token is HOLDFAST_TOKEN.  [default: where `serve` listens]",
+    )
+    command.params.append(option)
+    return command
 
 
 def post(invocation: Invocation, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-    """The server's answer. Raises what it refused, Denied without its token, or HoldfastError."""
-    import urllib.error
-    import urllib.request
+    """What the server that runs a subject answers. Raises what it refused, Denied without its
+    token, or HoldfastError when it does not answer."""
+    from holdfast.model.errors import Denied, HoldfastError, UsageError
 
-    from holdfast.model.errors import Denied, HoldfastError, UsageError, all_kinds
-
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"not a server's address: {url!r}", hint="e.g. http://127.0.0.1:8787")
-    request = urllib.request.Request(url.rstrip("/") + path, json.dumps(body).encode())
-    token = invocation.settings()["token"].value
-    if isinstance(token, str):
-        request.add_header("Authorization", f"Bearer {token}")
+    if not _is_address(url):
+        raise UsageError(f"not a server's address: {url!r}", hint=ADDRESS_HINT)
+    token = _token(invocation)
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # as checked
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except urllib.error.HTTPError as refused:
-        told = _error(refused.read())
-        if refused.code == 401:
-            wanted = "its token" if token is None else "its token, not this one"
-            raise Denied(f"{url} runs it and wants {wanted}", hint=TOKEN_HINT) from None
-        made = all_kinds().get(str(told.get("kind")), HoldfastError)
-        raise made(str(told.get("message", refused)), hint=told.get("hint")) from None
+        status, told = _send(_request("POST", url.rstrip("/") + path, token, body))
     except OSError as error:
         raise HoldfastError(f"{url} does not answer: {error}") from None
+    if status == 401:
+        wanted = "its token" if token is None else "its token, not this one"
+        raise Denied(f"{url} runs it and wants {wanted}", hint=TOKEN_HINT)
+    if status >= 400:
+        raise _refusal(status, told)
+    found: dict[str, Any] = told
+    return found
 
 
-def _error(body: bytes) -> dict[str, Any]:
+def ask(
+    invocation: Invocation,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    *,
+    server: str | None,
+) -> Any:
+    """What the server answers that was named, or that the settings name. Raises the error that it
+    gave, BadInput for what is no address, or HoldfastError when it cannot be reached."""
+    from holdfast.model.errors import BadInput, HoldfastError
+
+    settings = invocation.settings()
+    default = f"http://{settings['host'].value}:{settings['port'].value}"
+    where = (server or default).rstrip("/")
+    if not _is_address(where):
+        raise BadInput(f"not a server's address: {where!r}", hint=ADDRESS_HINT)
     try:
-        found = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        status, told = _send(_request(method, where + path, _token(invocation), body))
+    except OSError as error:
+        why = getattr(error, "reason", error)
+        raise HoldfastError(
+            f"the server at {where} cannot be reached: {why}",
+            hint="start it with `holdfast serve`, or name it with --server",
+        ) from None
+    if status >= 400:
+        raise _refusal(status, told)
+    return told
+
+
+def _is_address(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
+
+
+def _token(invocation: Invocation) -> str | None:
+    token = invocation.settings()["token"].value
+    return token if isinstance(token, str) else None
+
+
+def _request(
+    method: str, url: str, token: str | None, body: Mapping[str, object] | None
+) -> Request:
+    from urllib.request import Request
+
+    headers = {"Content-Type": "application/json"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    data = None if body is None else json.dumps(body).encode()
+    return Request(url, data, headers, method=method)
+
+
+def _send(request: Request) -> tuple[int, Any]:
+    """The status of the answer, and its document; None for a refusal in other words than JSON.
+    Raises OSError when there is no answer."""
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(request, timeout=SECONDS) as answer:  # as checked
+            return answer.status, json.load(answer)
+    except HTTPError as refused:
+        try:
+            return refused.code, json.load(refused)
+        except ValueError:
+            return refused.code, None
+
+
+def _refusal(status: int, told: Any) -> HoldfastError:
+    """The error that a server gave."""
+    from holdfast.model.errors import HoldfastError, all_kinds
+
+    try:
+        error = told["error"]
+        kind, message, hint = error["kind"], error["message"], error.get("hint")
+    except (KeyError, TypeError):
+        kind, message, hint = "fault", f"the server answered {status}", None
+    if status == 401:
+        hint = TOKEN_HINT  # the server's own is for those who write requests
+    return all_kinds().get(kind, HoldfastError)(message, hint=hint)

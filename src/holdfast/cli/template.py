@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.server import ask, server_option
+from holdfast.cli.remote import ask, server_option
 
 PATH = "/v1/templates"
 
