@@ -141,7 +141,8 @@ class Outcome:
         }
 
     def check(self, name: str, file: Path) -> None:
-        """Turn what went wrong into an exit code. Raises Fault; ends with 130 after Ctrl-C."""
+        """Turn what went wrong into an exit code: raises ScriptStopped, and ends with 130 after
+        Ctrl-C."""
         from holdfast.session.errors import ScriptStopped
 
         if self.failed is None:

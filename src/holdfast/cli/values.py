@@ -11,32 +11,23 @@ if TYPE_CHECKING:
 
 
 def diff_shape(diff: Diff, variables: list[VariableChange] | None) -> dict[str, object]:
+    from holdfast.server import shapes
+
     return {
-        "before": diff.before.id,
-        "after": diff.after.id,
-        "parts": [
-            {
-                "name": part.name,
-                "change": part.change,
-                "size_before": part.size_before,
-                "size_after": part.size_after,
-                "changed_bytes": part.changed_bytes,
-            }
-            for part in diff.parts
-        ],
+        **shapes.diff(diff),
         "values": [change_shape(each) for each in diff.values],
         "variables": None if variables is None else [_variable(each) for each in variables],
     }
 
 
 def _variable(change: VariableChange) -> dict[str, object]:
-    from holdfast.server.shapes import item
+    from holdfast.server import shapes
 
     return {
         "name": change.name,
         "change": change.change,
-        "before": item(change.before) if change.before else None,
-        "after": item(change.after) if change.after else None,
+        "before": shapes.item(change.before) if change.before else None,
+        "after": shapes.item(change.after) if change.after else None,
     }
 
 
