@@ -1,4 +1,4 @@
-"""Sizes and durations as people type them."""
+"""Ports, sizes and durations as people type them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.quantities import brief, parse_duration, parse_size
+from holdfast.cli.quantities import brief, parse_duration, parse_port, parse_size
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,18 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
+
+
+def test_ports() -> None:
+    assert [parse_port(text) for text in ("0", "8787", "65535")] == [0, 8787, 65535]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "-1", "65536", "99999", "8787.5", "\u0663", "9" * 5000]
+)
+def test_what_is_no_port(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a port, from 0 to 65535"):
+        parse_port(text)
 
 
 @pytest.mark.parametrize(

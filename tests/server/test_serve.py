@@ -215,7 +215,8 @@ def test_a_port_in_use_is_told() -> None:
     [
         (["--host", "no.such.host.invalid"], 11, "no such host"),
         (["--host", "192.0.2.1"], 11, "not an address of this machine"),
-        (["--port", "70000"], 11, "--port: bad value 70000"),
+        (["--port", "70000"], 2, "'--port': '70000' is not a port"),
+        (["--port", "abc"], 2, "'--port': 'abc' is not a port"),
         (["--engine", "vm"], 2, "vm"),
         (["--auth", "none", "--host", "0.0.0.0"], 2, "--auth none is for loopback"),
         (["--image", "x"], 2, "NAME=PATH"),

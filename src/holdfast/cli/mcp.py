@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.quantities import Number
+from holdfast.cli.quantities import Port
 
 if TYPE_CHECKING:
     from holdfast.server.mcp.contract import Level
@@ -52,7 +52,7 @@ HTTP_PORT = 8788
 )
 @click.option(
     "--port",
-    type=Number(0),
+    type=Port(),
     metavar="PORT",
     default=HTTP_PORT,
     show_default=True,

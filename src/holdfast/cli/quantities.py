@@ -1,4 +1,5 @@
-"""Numbers, sizes and durations as people type them: `3`, `10GB`, `512MiB`, `7d`, `1h30m`."""
+"""Numbers, ports, sizes and durations as people type them: `3`, `8787`, `10GB`, `512MiB`, `7d`,
+`1h30m`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _STEP = re.compile(r"(\d+)\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
+MAX_PORT = 65535
 _DIGITS = 18  # more than anybody has of anything, and what a 64-bit number can hold
 
 
@@ -23,6 +25,14 @@ def parse_count(text: str, least: int) -> int:
         raise ValueError(f"{brief(text)} is too large")
     if int(text) < least:
         raise ValueError(f"{brief(text)} is not a whole number, {least} or more")
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    """A port to listen on; 0 is any. Raises ValueError."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    if not is_number or int(text) > MAX_PORT:
+        raise ValueError(f"{brief(text)} is not a port, from 0 to {MAX_PORT}")
     return int(text)
 
 
@@ -73,6 +83,20 @@ class Number(click.ParamType[int]):
     ) -> int:
         try:
             return parse_count(str(value), self._least)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Port(click.ParamType[int]):
+    """An option's port."""
+
+    name = "port"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return parse_port(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

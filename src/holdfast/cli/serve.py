@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
-from holdfast.cli.quantities import Number
+from holdfast.cli.quantities import Port
 from holdfast.cli.settings import AUTHS, CHECKPOINTS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.option("--host", metavar="HOST", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=Number(0), metavar="PORT", help="0 takes a free one.  [default: 8787]")
+@click.option("--port", type=Port(), metavar="PORT", help="0 takes a free one.  [default: 8787]")
 @click.option(
     "--engine", type=click.Choice(ENGINES), help="What sandboxes run in.  [default: auto]"
 )

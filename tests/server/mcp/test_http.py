@@ -72,7 +72,8 @@ async def test_two_clients_at_once_see_the_same_session(http: Http) -> None:
         (["--session", "a b"], 11, "bad subject name"),
         (["--server", "nonsense"], 11, "not a server's address"),
         (["--http", "--host", "no.such.host.invalid"], 11, "no such host"),
-        (["--http", "--port", "65536"], 11, "no such port: 65536"),
+        (["--http", "--port", "65536"], 2, "'--port': '65536' is not a port"),
+        (["--http", "--port", "abc"], 2, "'--port': 'abc' is not a port"),
     ],
 )
 def test_what_cannot_be_is_said_at_the_start(
