@@ -371,9 +371,18 @@ def test_config(run: Run, no_config: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "did you mean 'port'?" in outcome.err
 
 
-def test_keys(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = run("key", "show", "--json").json["signing"]
+def test_keys(
+    run: Run, holdfast_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("key", "show", "--json").json == {"signing": None, "imported": []}
+    nothing = run("key", "show")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.startswith("there is no signing key yet")
+    assert not (holdfast_home / "key").exists()  # it was shown, not used
     file = tmp_path / "exported"
+    mine = run("key", "export", str(file), "--json").json["id"]
+    assert run("key", "show", "--json").json["signing"] == mine
+    file.unlink()
     assert run("key", "export", str(file)).out == f"key {mine} is in {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
     assert run("key", "export", str(file)).code == 4

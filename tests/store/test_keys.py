@@ -178,6 +178,15 @@ def test_a_key_is_made_on_first_use(holdfast_home: Path) -> None:
     assert [p.name for p in holdfast_home.iterdir()] == ["key"]
 
 
+def test_whoever_only_looks_makes_no_key(holdfast_home: Path) -> None:
+    assert load_keyring(make=False).signing is None
+    assert list(holdfast_home.iterdir()) == []
+    assert load_keyring().signing == load_keyring(make=False).signing
+    (holdfast_home / "key").write_text("not a key")
+    with pytest.raises(BadInput, match="not a key file"):
+        load_keyring(make=False)
+
+
 def test_keys_come_from_the_environment(tmp_path: Path, holdfast_home: Path) -> None:
     (tmp_path / "shared").write_text(THEIRS.to_text() + "\n")
     home = {"HOLDFAST_HOME": str(holdfast_home)}

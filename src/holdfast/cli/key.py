@@ -36,20 +36,29 @@ def show(invocation: Invocation) -> None:
     from holdfast.store.keys import load_keyring
     from holdfast.view.table import Column, table
 
-    signing = load_keyring(invocation.environ).signing
+    signing = load_keyring(invocation.environ, make=False).signing
     mine = signing.id.hex() if signing else None
     folder = home(invocation.environ) / "keys"
     imported = sorted(path.stem for path in folder.glob("*.key"))
     invocation.show(
         {"signing": mine, "imported": imported},
-        lambda: table(
-            (Column("KEY", "yellow"), Column("USE")),
-            [
-                *([(mine, "signs checkpoints")] if mine else []),
-                *((each, "imported: its checkpoints are trusted") for each in imported),
-            ],
+        lambda: (
+            table(
+                (Column("KEY", "yellow"), Column("USE")),
+                [
+                    *([(mine, "signs checkpoints")] if mine else []),
+                    *((each, "imported: its checkpoints are trusted") for each in imported),
+                ],
+            )
+            if mine or imported
+            else ""
         ),
     )
+    if mine is None:
+        invocation.tell(
+            "there is no signing key yet: the first use of a store makes one, or"
+            " `holdfast key export`"
+        )
 
 
 @command.command("export")

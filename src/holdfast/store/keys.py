@@ -19,7 +19,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Conflict, from_os_error
+from holdfast.model.errors import BadInput, Conflict, NotFound, from_os_error
 from holdfast.model.home import home
 
 KEY_SIZE = 32
@@ -137,15 +137,21 @@ class Keyring:
         return None if key is None else hmac.compare_digest(mac, key.mac(message))
 
 
-def load_keyring(environ: Mapping[str, str] = os.environ, disk: Disk | None = None) -> Keyring:
-    """The keyring that the environment and HOLDFAST_HOME describe; makes the key on first use."""
+def load_keyring(
+    environ: Mapping[str, str] = os.environ, disk: Disk | None = None, *, make: bool = True
+) -> Keyring:
+    """The keyring that the environment and HOLDFAST_HOME describe; makes the key on first use, or
+    else, without `make`, has none to sign with until then."""
     folder = home(environ)
+    signing: Key | None
     if text := environ.get("HOLDFAST_KEY"):
         signing = Key.from_text(text)
     elif path := environ.get("HOLDFAST_KEY_FILE"):
         signing = _read(Path(path))
-    else:
+    elif make:
         signing = _read_or_make(folder / "key", disk or Disk())
+    else:
+        signing = _read_if_made(folder / "key")
     return Keyring(signing, [_read(path) for path in _imported(folder / "keys")])
 
 
@@ -181,6 +187,13 @@ def _read(path: Path) -> Key:
             f"not a key file: {path}",
             hint="a key file holds 64 hex digits, as `holdfast key export` writes them",
         ) from None
+
+
+def _read_if_made(path: Path) -> Key | None:
+    try:
+        return _read(path)
+    except NotFound:
+        return None
 
 
 def _read_or_make(path: Path, disk: Disk) -> Key:
