@@ -10,11 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pexpect
 import pytest
 from tests.cli.conftest import HOLDFAST, Run, fill
 
 from holdfast import __version__
+from holdfast.cli.main import cli
+from holdfast.cli.reference import complete_reference
 from holdfast.store import open_store
 from holdfast.testing.processes import running
 
@@ -206,6 +209,41 @@ def test_completion_without_a_store_is_silent(program: Run) -> None:
     }
     outcome = program(environ=environ)
     assert (outcome.out.strip(), outcome.err) == ("", "")
+
+
+def test_completion_makes_no_store(program: Run, holdfast_home: Path) -> None:
+    environ = {
+        "_HOLDFAST_COMPLETE": "bash_complete",
+        "COMP_WORDS": "holdfast show x",
+        "COMP_CWORD": "2",
+    }
+    outcome = program(environ=environ)
+    assert (outcome.out.strip(), outcome.err) == ("", "")
+    assert list(holdfast_home.iterdir()) == []
+
+
+def test_completion_asks_for_no_passphrase(tmp_path: Path) -> None:
+    """On a real terminal, where it is asked for otherwise."""
+    open_store(tmp_path / "vault", encrypt=True, passphrase="open sesame").close()
+    environ = {
+        **os.environ,
+        "_HOLDFAST_COMPLETE": "bash_complete",
+        "COMP_WORDS": "holdfast show x",
+        "COMP_CWORD": "2",
+        "HOLDFAST_STORE": str(tmp_path / "vault"),
+    }
+    told = pexpect.run(str(HOLDFAST), timeout=30, encoding="utf-8", env=environ)
+    assert told.strip() == ""
+
+
+def test_completion_without_a_home_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("HOLDFAST_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert complete_reference(click.Context(cli), click.Argument(["id"]), "") == []
 
 
 def test_a_defect_is_told_without_a_traceback(program: Run, tmp_path: Path) -> None:

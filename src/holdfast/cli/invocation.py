@@ -47,9 +47,10 @@ class Invocation:
         *,
         encrypt: bool = False,
         secret: Secret | None = None,
+        asking: bool = True,
     ) -> Store:
-        """Open a store. A person is asked for the passphrase of an encrypted one, if nothing else
-        tells it."""
+        """Open a store. With `asking`, a person is asked for the passphrase of an encrypted one, if
+        nothing else tells it."""
         from holdfast.cli.secret import ask
         from holdfast.store import open_store
 
@@ -59,7 +60,7 @@ class Invocation:
             create=create,
             encrypt=encrypt,
             secret=secret,
-            ask=ask,
+            ask=ask if asking else None,
             environ=self.environ_for_stores(),
         )
 

@@ -120,11 +120,12 @@ def complete_reference(
 
 
 def _items(ctx: click.Context) -> list[CompletionItem]:
-    from holdfast.model.errors import HoldfastError
     from holdfast.view.words import count, printable
 
+    invocation = ctx.ensure_object(Invocation)
     try:
-        with ctx.ensure_object(Invocation).store() as store:
+        place = str(invocation.settings()["store"].value)
+        with invocation.open(place, create=False, asking=False) as store:
             subjects = [
                 CompletionItem(str(each.subject), help=count(each.count, "checkpoint"))
                 for each in store.subjects()
@@ -133,6 +134,6 @@ def _items(ctx: click.Context) -> list[CompletionItem]:
                 CompletionItem(each.short, help=f"{each.subject} {printable(each.reason)}")
                 for each in store.list(limit=100)
             ]
-    except HoldfastError:
-        return []  # a person who presses TAB wants words or silence, not an error
+    except Exception:  # noqa: BLE001  a person who presses TAB wants words or silence, no error
+        return []
     return subjects + checkpoints
