@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import HOLDFAST, Run
+from tests.strangers import folder_of_nobody, run_as_nobody
 
 MANY = "9" * 5000
 
@@ -60,6 +61,29 @@ def test_a_user_without_a_home(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
         done = run(*arguments)
         assert done.code == 11
         assert done.err.startswith("error: this user has no home directory\nhint: set HOME")
+
+
+@pytest.mark.parametrize("arguments", [["key", "show"], ["list", "--store", "store"], ["list"]])
+def test_a_home_that_a_file_is_in_the_way_of(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("init", "store").code == 0
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "file" / "home"))
+    done = run(*arguments)
+    assert done.code == 11
+    assert "hint: " in done.err
+
+
+def test_settings_that_only_somebody_else_may_read() -> None:
+    with folder_of_nobody("settings") as folder:
+        file = folder / ".config" / "holdfast" / "config.toml"
+        file.parent.mkdir(parents=True)
+        file.touch(mode=0o600)
+        done = run_as_nobody(folder, "-m", "holdfast", "config")
+        assert done.returncode == 8
+        assert done.stderr.startswith(f"error: {file} cannot be read\nhint: make it readable")
 
 
 def test_pathlib_still_says_it_in_these_words() -> None:

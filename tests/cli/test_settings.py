@@ -86,7 +86,15 @@ def test_a_broken_file_is_told(tmp_path: Path, content: bytes) -> None:
     path = config_path(environ)
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"config\.toml"):
+    with pytest.raises(BadInput, match=r"config\.toml") as told:
+        read(environ, {})
+    assert told.value.hint
+
+
+def test_a_directory_in_its_place_is_told(tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    config_path(environ).mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"config\.toml is a directory"):
         read(environ, {})
 
 

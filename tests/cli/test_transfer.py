@@ -43,6 +43,22 @@ def test_a_folder_that_is_not_there(run: Run, ids: list[str], tmp_path: Path) ->
     assert outcome.err.startswith(f"error: there is no folder {tmp_path / 'nowhere'}\nhint: ")
 
 
+def test_names_of_no_file(run: Run, ids: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("", "/", str(tmp_path / "file" / "x")):
+        for words in (("export", "state/demo", name), ("import", name)):
+            refused = run(*words)
+            assert refused.code in (2, 11), words  # click knows what a directory is
+            assert "hint: " in refused.err
+            assert "unexpected" not in refused.err
+
+
+def test_no_store_is_made_for_an_archive_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    assert run("import", str(tmp_path / "nothing"), "--store", str(place)).code == 3
+    assert not place.exists()
+
+
 def test_json_and_ancestors(run: Run, ids: list[str], there: str, tmp_path: Path) -> None:
     file = str(tmp_path / "demo.holdfast")
     exported = run("export", "state/demo", file, "--ancestors", "--json").json

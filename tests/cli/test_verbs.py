@@ -53,6 +53,8 @@ def test_list_of_an_empty_store(run: Run) -> None:
 def test_list_of_what_is_not_there(run: Run, ids: list[str]) -> None:
     assert run("list", "state/nothing").code == 3
     assert run("list", "nothing").code == 11
+    assert run("list", "").code == 11  # an empty variable of a script is not all there is
+    assert run("list", "", "--files").code == 11
     assert run("list", "--kind", "nothing").code == 2
     assert run("list", "--limit", "0").code == 2
 
@@ -392,8 +394,11 @@ def test_keys(
     assert run("key", "show", "--json").json["imported"] == [mine]
     assert run("key", "import", str(file)).code == 4
     assert run("key", "import", str(tmp_path / "nothing")).code == 3
-    file.write_text("not a key")
-    assert run("key", "import", str(file)).code == 11
+    for text in ("", "not a key", "é"):
+        file.write_text(text)
+        refused = run("key", "import", str(file))
+        assert refused.code == 11
+        assert "`holdfast key export`" in refused.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -73,5 +73,16 @@ def test_errors_of_the_system_become_ours(
         assert error.hint
 
 
+@pytest.mark.parametrize("number", [errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP])
+def test_a_path_that_leads_nowhere_is_bad_input_of_whoever_chose_it(number: int) -> None:
+    problem = OSError(number, "why", "a/file")
+    assert type(errors.from_os_error(problem, "writing a pack")) is errors.HoldfastError
+    error = errors.from_path_error(problem, "reading the tokens")
+    assert type(error) is errors.BadInput
+    assert str(error) == "reading the tokens: why (a/file)"
+    assert error.hint
+    assert type(errors.from_path_error(OSError(errno.ENOENT, "why"), "x")) is errors.NotFound
+
+
 def test_an_error_without_a_file_has_none_in_its_text() -> None:
     assert str(errors.from_os_error(OSError(errno.EIO, "why"), "reading")) == "reading: why"

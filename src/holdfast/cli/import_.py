@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -33,14 +35,25 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
     from holdfast.server import shapes
 
     with (
+        _opened(file) as source,  # first: for a file that is not there, no store is made
         invocation.store(create=not dry_run) as store,
         bar("checking" if dry_run else "importing", quiet=invocation.json) as progress,
     ):
-        source = sys.stdin.buffer if file == "-" else file
         report = store.import_archive(source, trust=trust, dry_run=dry_run, progress=progress)
         head = store.head(report.checkpoint.subject)
     behind = head is not None and head.id != report.checkpoint.id
     invocation.show(shapes.imported(report), lambda: _page(report, behind))
+
+
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    from holdfast.model.errors import from_path_error
+
+    if file == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise from_path_error(error, "reading the archive") from error
 
 
 def _page(report: ImportReport, behind: bool) -> str:

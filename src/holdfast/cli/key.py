@@ -68,7 +68,7 @@ def export(invocation: Invocation, file: Path) -> None:
     """Write the signing key to FILE, readable by you alone; `-` is stdout."""
     import os
 
-    from holdfast.model.errors import Conflict, NotFound, from_os_error
+    from holdfast.model.errors import Conflict, NotFound, from_path_error
     from holdfast.store.keys import load_keyring
 
     key = load_keyring(invocation.environ).signing
@@ -82,7 +82,7 @@ def export(invocation: Invocation, file: Path) -> None:
     except FileExistsError:
         raise Conflict(f"{file} exists already", hint="name another file") from None
     except OSError as error:
-        raise from_os_error(error, "exporting the key") from error
+        raise from_path_error(error, "exporting the key") from error
     with os.fdopen(fd, "w") as out:
         out.write(key.to_text() + "\n")
     invocation.show(
@@ -95,15 +95,15 @@ def export(invocation: Invocation, file: Path) -> None:
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
     """Trust what the key in FILE has signed from now on; `-` is stdin."""
-    from holdfast.model.errors import BadInput, from_os_error
+    from holdfast.model.errors import BadInput, from_path_error
     from holdfast.store.keys import Key, import_key
 
     try:
         text = sys.stdin.read(4096) if str(file) == "-" else file.read_text("ascii")
     except UnicodeDecodeError:
-        raise BadInput(f"not a key file: {file}") from None
+        raise BadInput(f"not a key file: {file}", hint="`holdfast key export` writes one") from None
     except OSError as error:
-        raise from_os_error(error, "importing a key") from error
+        raise from_path_error(error, "importing a key") from error
     key = Key.from_text(text)
     path = import_key(key, invocation.environ)
     invocation.show(

@@ -30,7 +30,9 @@ def command(
     from holdfast.cli.files import meant
 
     if files or (subject is not None and meant(invocation, subject, False)):
-        _list_files(invocation, Subject.parse(subject) if subject else None, kind, limit)
+        _list_files(
+            invocation, Subject.parse(subject) if subject is not None else None, kind, limit
+        )
     else:
         _list_store(invocation, subject, kind, limit)
 
@@ -44,7 +46,7 @@ def _list_store(
     from holdfast.view.table import table
 
     with invocation.store() as store:
-        wanted = find_subject(store, subject) if subject else None
+        wanted = None if subject is None else find_subject(store, subject)
         found = store.list(subject=wanted, kind=kind, limit=limit)
         heads = {each.head.id for each in store.subjects() if each.head}
         place = store.url

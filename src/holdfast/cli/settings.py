@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.quantities import parse_size
-from holdfast.model.errors import BadInput, from_os_error
+from holdfast.model.errors import BadInput, Denied, from_os_error
 from holdfast.model.home import home
 
 ENGINES = ("auto", "gvisor", "runc", "process")
@@ -232,17 +232,24 @@ def read(environ: Mapping[str, str], options: Mapping[str, object]) -> Settings:
 
 
 def _file(path: Path) -> Mapping[str, object]:
+    hint = "the file is TOML: key = value lines"
     try:
         content = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is not UTF-8 text") from None
+        raise BadInput(f"{path} is not UTF-8 text", hint=hint) from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory", hint=hint) from None
+    except PermissionError:
+        raise Denied(
+            f"{path} cannot be read",
+            hint="make it readable, or set XDG_CONFIG_HOME to a directory of your own",
+        ) from None
     except OSError as error:
         raise from_os_error(error, "reading the settings") from error
     import tomllib
 
-    hint = "the file is TOML: key = value lines"
     try:
         return tomllib.loads(content)
     except RecursionError:

@@ -46,7 +46,7 @@ def create(
     server: str | None,
 ) -> None:
     """Run the code in FILE in a new sandbox, and keep that as the template NAME."""
-    from holdfast.model.errors import BadInput, UsageError, from_os_error
+    from holdfast.model.errors import BadInput, UsageError, from_path_error
 
     if (file is None) == (code is None):
         raise UsageError("give a file or --code", hint="e.g. --code 'import numpy'")
@@ -54,7 +54,7 @@ def create(
         try:
             code = file.read_text(encoding="utf-8")
         except OSError as error:
-            raise from_os_error(error, "reading the code") from error
+            raise from_path_error(error, "reading the code") from error
         except UnicodeDecodeError:
             raise BadInput(f"{file} is not UTF-8 text") from None
     asked = {"name": name, "code": code, "language": language, "image": image, "template": base}

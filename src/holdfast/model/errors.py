@@ -195,3 +195,18 @@ def from_os_error(error: OSError, doing: str) -> HoldfastError:
             return HoldfastError(text, hint="the disk reports errors; check `dmesg` and the drive")
         case _:
             return HoldfastError(text)
+
+
+_WAYS = {
+    errno.ENOTDIR: "a file is in the way: name a directory",
+    errno.EISDIR: "it is a directory: name a file",
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.ELOOP: "symbolic links lead in a circle there: name another path",
+}
+
+
+def from_path_error(error: OSError, doing: str) -> HoldfastError:
+    """The same of a path that somebody chose: one that cannot lead anywhere is bad input."""
+    told = from_os_error(error, doing)
+    way = _WAYS.get(error.errno or 0)
+    return told if way is None else BadInput(str(told), hint=way)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
-from holdfast.model.errors import BadInput, from_os_error
+from holdfast.model.errors import BadInput, from_path_error
 from holdfast.sandbox.admission import OWNER, Tenant
 
 TENANT = "holdfast.tenant"  # in a request's scope
@@ -45,7 +45,7 @@ def read(path: Path, quota: int | None) -> dict[str, Tenant]:
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise from_os_error(error, "reading the tokens") from error
+        raise from_path_error(error, "reading the tokens") from error
     except ValueError as error:  # not TOML, or not UTF-8
         raise BadInput(f"{path}: {error}", hint=_HINT) from None
     found: dict[str, Tenant] = {}

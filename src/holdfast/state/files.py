@@ -8,7 +8,6 @@ except by being replaced whole.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from holdfast.model.errors import (
     NotFound,
     Unsupported,
     from_os_error,
+    from_path_error,
 )
 from holdfast.state import document as documents
 from holdfast.state import durable, lineage, names
@@ -83,7 +83,7 @@ class Directory:
             if not self.path.is_dir():
                 raise BadInput(f"not a directory: {self.path}")
         except OSError as error:
-            raise _told(error, "making the directory for checkpoints") from error
+            raise from_path_error(error, "making the directory for checkpoints") from error
 
     # reading
 
@@ -252,7 +252,7 @@ class Directory:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _told(error, "reading the directory of checkpoints") from error
+            raise from_path_error(error, "reading the directory of checkpoints") from error
 
     def _stamps(self, file_names: list[str]) -> list[str]:
         found = (names.stamp_in(name, self.session_id) for name in file_names)
@@ -321,13 +321,6 @@ class Directory:
     def _exists(self, file_names: list[str]) -> bool:
         """Is there any file of the session, readable or not?"""
         return names.state_file(self.session_id) in file_names or bool(self._stamps(file_names))
-
-
-def _told(error: OSError, doing: str) -> HoldfastError:
-    """An error about the directory that somebody chose."""
-    if error.errno in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP):
-        return BadInput(f"{doing}: {error.strerror} ({error.filename})")
-    return from_os_error(error, doing)
 
 
 def _signs(found: os.stat_result) -> _Signs:

@@ -19,7 +19,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Conflict, NotFound, from_os_error
+from holdfast.model.errors import BadInput, Conflict, NotFound, from_path_error
 from holdfast.model.home import home
 
 KEY_SIZE = 32
@@ -62,7 +62,7 @@ class Key:
         """Read 64 hex digits; raises BadInput."""
         try:
             return cls(bytes.fromhex(text.strip()))
-        except ValueError:
+        except (ValueError, BadInput):
             raise BadInput(
                 "a key is written as 64 hex digits", hint="`holdfast key export` shows one"
             ) from None
@@ -165,7 +165,7 @@ def import_key(key: Key, environ: Mapping[str, str] = os.environ) -> Path:
     except FileExistsError:
         raise Conflict(f"key {key.id.hex()} was imported before") from None
     except OSError as error:
-        raise from_os_error(error, "importing a key") from error
+        raise from_path_error(error, "importing a key") from error
     return path
 
 
@@ -173,7 +173,7 @@ def _imported(folder: Path) -> list[Path]:
     try:
         return sorted(folder.glob("*.key")) if folder.is_dir() else []
     except OSError as error:
-        raise from_os_error(error, "looking for imported keys") from error
+        raise from_path_error(error, "looking for imported keys") from error
 
 
 def _read(path: Path) -> Key:
@@ -181,7 +181,7 @@ def _read(path: Path) -> Key:
         with path.open("rb") as file:
             return Key.from_text(file.read(_KEY_FILE).decode("ascii"))
     except OSError as error:
-        raise from_os_error(error, "reading a key") from error
+        raise from_path_error(error, "reading a key") from error
     except (UnicodeDecodeError, BadInput):
         raise BadInput(
             f"not a key file: {path}",
@@ -207,7 +207,7 @@ def _read_or_make(path: Path, disk: Disk) -> Key:
             # Whoever made it may have died before its name was safe, and we will rely on it.
             disk.sync_directory(path.parent, "key name")
     except OSError as error:
-        raise from_os_error(error, "making the key") from error
+        raise from_path_error(error, "making the key") from error
     return _read(path)
 
 

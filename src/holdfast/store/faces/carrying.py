@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import from_os_error
+from holdfast.model.errors import from_path_error
 from holdfast.model.subject import Subject
 from holdfast.store import references
 from holdfast.store.faces.opened import Opened, Progress, Reference, subject_of
@@ -66,7 +66,7 @@ class Carrying(Opened):
                 try:
                     source = stack.enter_context(Path(source).open("rb"))
                 except OSError as error:
-                    raise from_os_error(error, "reading the archive") from error
+                    raise from_path_error(error, "reading the archive") from error
             if dry_run:
                 return importing.examine(self._ledger, source, progress)
             return importing.import_archive(self._ledger, source, trust=trust, progress=progress)

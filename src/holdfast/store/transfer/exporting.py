@@ -14,7 +14,7 @@ from typing import BinaryIO
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, from_os_error
+from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, from_path_error
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
@@ -130,6 +130,8 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     """A file that gets its name when it is complete, and is durable at the end of the block; raises
     what `check_target` does."""
     disk = disk or Disk()
+    if not path.name:  # of what a person typed nothing is left, or only a slash
+        raise BadInput(f"{path} is no file", hint="name a file")
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
     try:
         check_target(path, replace=replace)
@@ -147,7 +149,7 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     except FileExistsError:
         raise Conflict(f"{path} appeared meanwhile", hint="name another file") from None
     except OSError as error:
-        raise from_os_error(error, "writing the archive") from error
+        raise from_path_error(error, "writing the archive") from error
     finally:
         with suppress(OSError):  # gone already, or the disk is
             draft.unlink()
