@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -136,6 +138,24 @@ def test_arguments_input_and_modules_beside_the_script(
     )
     assert "who? me\n" in done.out
     assert "EOFError" in done.err  # there was only one line
+
+
+def test_the_command_that_goes_on_can_be_pasted(program: Run, tmp_path: Path) -> None:
+    text = "import sys\nassert sys.argv[1:] == ['--json', 'a b']\n1 / 0\n"
+    (tmp_path / "it's mine.py").write_text(text)
+    words = ["run", "--store", "the store", "job", "it's mine.py", "--", "--json", "a b"]
+    failed = program(*words)
+    assert failed.code == 1
+    again = re.search(r"`(holdfast .*)` goes on at cell 3", failed.err)
+    assert again is not None
+    assert shlex.split(again[1]) == ["holdfast", *words]
+    assert "going on at cell 3" in program(*shlex.split(again[1])[1:]).err
+
+
+def test_a_script_without_a_cell(program: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").touch()
+    done = program("run", "job", "empty.py")
+    assert (done.code, done.err) == (0, "empty.py: there is nothing to run\n")
 
 
 def test_what_cannot_be_run(program: Run, script: Path) -> None:

@@ -56,7 +56,7 @@ def command(
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{file} is not UTF-8: {error.reason}") from None
+        raise BadInput(f"{file} is not UTF-8: {error.reason}", hint="save it as UTF-8") from None
     cells = script.cells_of(text, str(file))
     with invocation.store(create=True) as store:
         paths = [str(file.resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -76,7 +76,7 @@ def command(
             asyncio.run(Run(session, file, arguments, outcome, quiet=invocation.json).all())
     # The script's own output is all that a person expects on stdout.
     invocation.show(outcome.document(str(session.subject), dry_run), lambda: "")
-    outcome.check(name, file)
+    outcome.check(file, _again(invocation, name, file, arguments))
 
 
 def _in_file(traceback: str, file: Path) -> str:
@@ -84,11 +84,23 @@ def _in_file(traceback: str, file: Path) -> str:
     return _CELL.sub(lambda found: f'{found[1]}"{file}"', traceback.rstrip("\n")) + "\n"
 
 
+def _again(invocation: Invocation, name: str, file: Path, arguments: tuple[str, ...]) -> str:
+    """The command that goes on with the script, for a person to copy."""
+    import shlex
+
+    store = invocation.options.get("store")
+    where = [] if store is None else ["--store", str(store)]
+    own = ["--", *arguments] if any(each.startswith("-") for each in arguments) else arguments
+    return shlex.join(["holdfast", "run", *where, name, str(file), *own])
+
+
 def _told(plan: Plan, file: str) -> str:
     """The plan for a person who is about to watch it."""
     from holdfast.view.words import count
 
     total = count(len(plan.cells), "cell")
+    if not plan.cells:
+        return f"{file}: there is nothing to run"
     if not plan.rest:
         return f"{file}: {total}, all done; --from 1 runs them again"
     if plan.at is None:
@@ -140,15 +152,15 @@ class Outcome:
             "seconds": self.seconds[index] if ran else None,
         }
 
-    def check(self, name: str, file: Path) -> None:
+    def check(self, file: Path, command: str) -> None:
         """Turn what went wrong into an exit code: raises ScriptStopped, and ends with 130 after
-        Ctrl-C."""
+        Ctrl-C. `command` goes on with the script."""
         from holdfast.session.errors import ScriptStopped
 
         if self.failed is None:
             return
         kept = f"{len(self.seconds)} of {len(self.plan.cells)} cells are kept"
-        again = f"`holdfast run {name} {file}` goes on at cell {self.failed.number}"
+        again = f"`{command}` goes on at cell {self.failed.number}"
         if self.interrupted:
             print(f"interrupted in cell {self.failed.number}; {kept}; {again}", file=sys.stderr)
             raise click.exceptions.Exit(130)
