@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -117,10 +118,11 @@ def test_nobody_is_there(run: Run, ids: list[str]) -> None:
 
 @pytest.mark.parametrize(("command", "code"), [(TEMPLATES, 11), (BUNDLE, 2)])
 def test_what_is_no_address(run: Run, ids: list[str], command: tuple[str, ...], code: int) -> None:
-    done = run(*command, "ftp://x")
-    assert done.code == code
-    assert "not a server's address: 'ftp://x'" in done.err
-    assert "hint: e.g. http://127.0.0.1:8787" in done.err
+    for address in ("ftp://x", "http://x:port", "http://x:70000", "http://a b", "http://[::1"):
+        done = run(*command, address)
+        assert done.code == code
+        assert f"not a server's address: {address!r}" in done.err
+        assert "hint: e.g. http://127.0.0.1:8787" in done.err
 
 
 @pytest.mark.parametrize("command", [TEMPLATES, BUNDLE])
@@ -133,3 +135,50 @@ def test_a_refusal_in_words_of_its_own(
         assert done.code == 1
         assert "502" in done.err
         assert "unexpected" not in done.err
+
+
+@pytest.mark.parametrize("command", [TEMPLATES, BUNDLE])
+def test_what_answers_is_something_else(
+    run: Run, ids: list[str], stranger: Stranger, command: tuple[str, ...]
+) -> None:
+    stranger.answers(200, b"<h1>Welcome</h1>")
+    done = run(*command, stranger.url)
+    assert done.code == 1
+    assert "is no server of Holdfast\nhint: " in done.err
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        told = threading.Thread(target=_speak, args=(listener, b"SSH-2.0-OpenSSH\r\n"))
+        told.start()
+        done = run(*command, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        told.join()
+    assert done.code == 1
+    assert "BadStatusLine" in done.err
+    assert "unexpected" not in done.err
+
+
+def _speak(listener: socket.socket, line: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            """Until the other side has heard it: a reset could come before."""
+
+
+@pytest.mark.parametrize("command", [TEMPLATES, BUNDLE])
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    run: Run,
+    ids: list[str],
+    stranger: Stranger,
+    command: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for token in ("hush\n", "hush \u2026"):
+        monkeypatch.setenv("HOLDFAST_TOKEN", token)
+        done = run(*command, stranger.url)
+        assert done.code == 11
+        assert "hush" not in done.err
+    assert stranger.asked == []
+    monkeypatch.setenv("HOLDFAST_TOKEN", "hüsh")  # a server takes it
+    stranger.answers(404, error("not_found"))
+    assert run(*command, stranger.url).code == 3
+    assert stranger.asked[0][2] == "Bearer hüsh"

@@ -83,12 +83,28 @@ def ask(
 
 
 def _is_address(url: str) -> bool:
-    return url.startswith(("http://", "https://"))
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none, half of an IPv6 address
+        return False
+    return bool(named) and url.isprintable() and " " not in url
 
 
 def _token(invocation: Invocation) -> str | None:
+    """The server's token. Raises BadInput for one that cannot be sent, and does not repeat it."""
+    from holdfast.model.errors import BadInput
+
     token = invocation.settings()["token"].value
-    return token if isinstance(token, str) else None
+    if not isinstance(token, str):
+        return None
+    if not token.isprintable() or max(token) > "\xff":  # a header is Latin-1, on one line
+        raise BadInput(
+            "HOLDFAST_TOKEN has characters that no header can carry", hint="a line break, perhaps"
+        )
+    return token
 
 
 def _request(
@@ -105,18 +121,34 @@ def _request(
 
 def _send(request: Request) -> tuple[int, Any]:
     """The status of the answer, and its document; None for a refusal in other words than JSON.
-    Raises OSError when there is no answer."""
+    Raises OSError when there is no answer, and HoldfastError for one that is not a server's."""
+    from http.client import HTTPException
+
+    from holdfast.model.errors import HoldfastError
+
+    try:
+        with _answer(request) as answer:
+            status, content = answer.status, answer.read()
+    except (HTTPException, UnicodeError) as error:  # what answers does not speak HTTP; no such name
+        raise OSError(f"{type(error).__name__}: {error}") from None
+    try:
+        return status, json.loads(content)
+    except ValueError:
+        if status >= 400:
+            return status, None
+        raise HoldfastError(
+            f"what answers at {request.full_url} is no server of Holdfast", hint=ADDRESS_HINT
+        ) from None
+
+
+def _answer(request: Request) -> Any:  # a response of http.client, or the error that holds one
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
     try:
-        with urlopen(request, timeout=SECONDS) as answer:  # as checked
-            return answer.status, json.load(answer)
+        return urlopen(request, timeout=SECONDS)  # its address was checked
     except HTTPError as refused:
-        try:
-            return refused.code, json.load(refused)
-        except ValueError:
-            return refused.code, None
+        return refused
 
 
 def _refusal(status: int, told: Any) -> HoldfastError:
