@@ -59,6 +59,18 @@ def test_no_store_is_made_for_an_archive_that_is_not_there(run: Run, tmp_path: P
     assert not place.exists()
 
 
+def test_nor_for_a_subject_that_is_not_there(
+    run: Run, ids: list[str], tmp_path: Path, holdfast_home: Path
+) -> None:
+    place = tmp_path / "new"
+    for subject, code in (("state/dema", 3), ("demo", 11), ("", 11)):
+        refused = run("copy", str(holdfast_home / "store"), str(place), "--subject", subject)
+        assert refused.code == code
+        assert not place.exists()
+    refused = run("copy", str(holdfast_home / "store"), str(place), "--subject", "state/dema")
+    assert "hint: did you mean state/demo?" in refused.err
+
+
 def test_json_and_ancestors(run: Run, ids: list[str], there: str, tmp_path: Path) -> None:
     file = str(tmp_path / "demo.holdfast")
     exported = run("export", "state/demo", file, "--ancestors", "--json").json

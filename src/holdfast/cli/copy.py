@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.invocation import Invocation
+from holdfast.cli.reference import find_subject
 from holdfast.cli.secret import from_files, secret_options
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def command(
         raise UsageError("copy is told both stores", hint="leave --store out")
     opens = from_files(from_passphrase_file, from_key_file, new=False)
     with invocation.open(source, create=False, secret=opens) as here:
+        # First: for a subject that is not there, no store is made.
+        wanted = None if subject is None else find_subject(here, subject)
         secret = from_files(to_passphrase_file, to_key_file, new=False)
         # An encrypted one is made by `init`: whoever copies into a new one by mistake must not
         # find everything readable there.
@@ -62,7 +65,7 @@ def command(
                     hint="make it with `holdfast init --encrypt`, or say --plaintext",
                 )
             with bar("copying", quiet=invocation.json or dry_run) as progress:
-                report = here.copy_to(there, subject, dry_run=dry_run, progress=progress)
+                report = here.copy_to(there, wanted, dry_run=dry_run, progress=progress)
     invocation.show(_shape(report), lambda: _page(report))
     if report.failed:
         raise Partial(
