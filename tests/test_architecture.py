@@ -7,8 +7,12 @@ import configparser
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
+
+from holdfast.model.disk import Sync
 
 
 def lint_imports(folder: Path, config: Path) -> subprocess.CompletedProcess[str]:
@@ -65,17 +69,78 @@ def test_an_upward_import_is_noticed(tmp_path: Path, repository: Path) -> None:
     assert "holdfast.store.upwards" in result.stdout
 
 
+# What makes bytes durable: a call, a file that is opened so that each write does, a writing flag.
+SYNCING = re.compile(
+    r"\b(fsync|fdatasync|syncfs|sync_file_range|msync|O_D?SYNC|O_RSYNC|RWF_D?SYNC|MS_SYNC)\b"
+    r"|\bos\.sync\b|\bfrom os import\b.*\bsync\b|\bsync\(\)"
+)
+
+
+def flushed_mappings(source: str) -> Iterator[str]:
+    """Calls of `flush` for what is called after a mapping, or with a part of it to flush."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=of, attr="flush"), args=arguments):
+                if arguments or re.search("map|memory|room", ast.unparse(of), re.IGNORECASE):
+                    yield ast.unparse(node)
+
+
+def sources(repository: Path) -> list[Path]:
+    """Of the package; a disk that forgets has all syncs from its other side."""
+    source = repository / "src/holdfast"
+    return [path for path in source.rglob("*.py") if source / "testing" not in path.parents]
+
+
 def test_all_syncs_go_through_one_seam(repository: Path) -> None:
     """There each has a name, and test_power_loss.py leaves them out one by one."""
-    source = repository / "src/holdfast"
-    sync = re.compile(r"\b(fsync|fdatasync|syncfs|sync_file_range|msync)\b|\bos\.sync\b")
-    others = {source / "testing"}  # a disk that forgets has them from its other side
     syncing = [
         path
-        for path in source.rglob("*.py")
-        if sync.search(path.read_text()) and not others & set(path.parents)
+        for path in sources(repository)
+        if SYNCING.search(path.read_text()) or [*flushed_mappings(path.read_text())]
     ]
-    assert syncing == [source / "model/disk.py"]
+    assert syncing == [repository / "src/holdfast/model/disk.py"]
+
+
+def test_a_sync_beside_the_seam_is_noticed() -> None:
+    for wrong in (
+        "os.fsync(fd)",
+        "os.sync()",
+        "from os import close, sync",
+        "os.open(path, os.O_WRONLY | os.O_DSYNC)",
+        "os.open(path, os.O_SYNC | os.O_CREAT)",
+        "os.pwritev(fd, pieces, 0, os.RWF_SYNC)",
+        "os.pwritev(fd, pieces, 0, os.RWF_DSYNC)",
+        "libc.sync_file_range(fd, 0, 0, 7)",
+        "libc.msync(address, size, MS_SYNC)",
+    ):
+        assert SYNCING.search(wrong), wrong
+    for wrong in ("mapping.flush()", "self._memory.flush()", "file.flush(0, 4096)"):
+        assert [*flushed_mappings(wrong)] == [wrong]
+    for right in ("async with x:", "portal.sync_name()", "from holdfast import sync"):
+        assert not SYNCING.search(right), right
+    for right in ("file.flush()", "sys.stdout.flush()"):
+        assert [*flushed_mappings(right)] == []
+
+
+# What gives a sync its name.
+SEAM = {"sync_file", "sync_directory", "sync_way", "write", "_publish"}
+
+
+def named_syncs(source: str) -> Iterator[str]:
+    """The names that syncs have in a piece of code, each as often as it stands there."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attribute), args=[*_, ast.Constant(value=name)]):
+                if attribute in SEAM and name in get_args(Sync):
+                    yield name
+
+
+def test_every_sync_has_a_name_of_its_own(repository: Path) -> None:
+    """Or leaving one out would leave out others, and one that is needed would hide that they are
+    not."""
+    found = Counter(name for path in sources(repository) for name in named_syncs(path.read_text()))
+    del found["probe"]  # which promises nothing
+    assert found == Counter([name for name in get_args(Sync) if name != "probe"])
 
 
 # The fencing token of a lease is a number that everybody may know.

@@ -48,8 +48,9 @@ def test_the_way_is_every_folder_above_on_the_same_disk(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
     disk = WatchedDisk()
-    disk.sync_way(folder)
+    disk.sync_way(folder, "state place")
     here = folder.stat().st_dev
     above = [str(each) for each in folder.parents if each.stat().st_dev == here]
     assert [path for path, _ in disk.seen] == above[: len(disk.seen)]
-    assert disk.seen[:2] == [(str(tmp_path / "a"), "place"), (str(tmp_path), "place")]
+    nearest = [(str(tmp_path / "a"), "state place"), (str(tmp_path), "state place")]
+    assert disk.seen[:2] == nearest

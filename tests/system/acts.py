@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from blake3 import blake3
-from tests.system import outside
+from tests.system import outside, slot_acts
 
 from holdfast import sync
 from holdfast.model.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.local.beats import LocalBeat
 from holdfast.store.backends.local.holds import living
 from holdfast.store.cipher import PLAIN, AesCipher
-from holdfast.store.keys import load_keyring
+from holdfast.store.keys import Key, import_key, load_keyring
 from holdfast.store.retention import Last
 from holdfast.store.slots import new_key_file
 from holdfast.store.store import Store
@@ -151,13 +151,18 @@ def prune(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
 
 
 def files(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
-    """What people keep outside of a store: a key file and archives."""
+    """What people keep outside of a store: a key file, another machine's key, and archives."""
     disk = ForgetfulDisk(drop)
 
     def make_key() -> None:
         path = Path(base, "key")
         secret = new_key_file(path, disk)
         note({"saved": file_promise(path, secret.value.hex().encode() + b"\n")})
+
+    def take_key() -> None:
+        key = Key(bytes(range(32)))
+        path = import_key(key, {"HOLDFAST_HOME": f"{base}/home/of/mine"}, disk)
+        note({"saved": file_promise(path, key.to_text().encode() + b"\n")})
 
     def write_archive(replace: bool) -> None:
         path = Path(base, f"archive-{replace}")
@@ -167,8 +172,32 @@ def files(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
         note({"saved": file_promise(path, content)})
 
     _patiently(note, make_key)
+    _patiently(note, take_key)
     _patiently(note, partial(write_archive, False))
     _patiently(note, partial(write_archive, True))
+
+
+def secrets(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
+    """Make an encrypted store and change its secret. Then somebody else begins to do so and dies
+    before the new slot's name is safe, and who comes after them takes the old one away."""
+    disk = ForgetfulDisk(drop)
+    died = ForgetfulDisk([*drop, "slot name"])
+
+    def let_in(number: int) -> None:
+        note({"saved": slot_acts.let_in(base, number, disk)})
+
+    def shut_out(number: int) -> None:
+        for promise in slot_acts.shut_out(base, number, disk):
+            note({"saved": promise})
+
+    def begin() -> None:
+        slot_acts.let_in(base, 2, died)  # and nobody was told
+
+    _patiently(note, partial(let_in, 0))
+    _patiently(note, partial(let_in, 1))
+    _patiently(note, partial(shut_out, 0))
+    _patiently(note, begin)
+    _patiently(note, partial(shut_out, 1))
 
 
 def states(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
@@ -195,10 +224,12 @@ def more_states(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
 
 
 def containers(note: TakeNote, base: str, drop: Sequence[Sync] = ()) -> None:
-    """Checkpoints of a container in a folder that has to be made, and the count of a failure."""
+    """Checkpoints of a container in a folder that has to be made, of which each gets another form,
+    and the count of a failure."""
     disk = ForgetfulDisk(drop)
     for number in range(2):
         _patiently(note, lambda n=number: note({"saved": outside.save_container(base, n, disk)}))
+    _patiently(note, lambda: outside.rewrite_containers(base, disk))
     _patiently(note, lambda: note({"saved": outside.count_failure(base, disk)}))
 
 
@@ -260,7 +291,7 @@ def file_promise(path: Path, content: bytes) -> str:
 
 def observed(note: TakeNote, base: str, act: str, drop: Sequence[Sync] = ()) -> None:
     """Another act, on a disk that forgets; each note says after which operation it was taken."""
-    known = [small, row, large, first, prune, files, states, containers, agents, session]
+    known = [small, row, large, first, prune, files, secrets, states, containers, agents, session]
     perform = {each.__name__: each for each in known}[act]
     perform(lambda taken: note({**taken, "at": operations(base)}), base, drop)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.model.errors import HoldfastError
+from holdfast.model.disk import Disk
+from holdfast.model.errors import Denied, HoldfastError
 from holdfast.store import open_store, slots
 from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.slots import Secret
@@ -36,3 +37,53 @@ def rotate(note: TakeNote, base: str) -> None:
         note({"error": error.kind})
     else:
         note({"rotated": True})
+
+
+# -- one secret after the other, with promises that outlast a power cut
+
+_PLACE = "place/of/secrets"
+SECRETS = 3
+
+
+def let_in(base: str, number: int, disk: Disk) -> str:
+    """Let a secret open the store, too; the first one makes it. The promise of that."""
+    backend = LocalBackend(Path(base, _PLACE), create=number == 0, disk=disk)
+    if not backend.slots():
+        slots.begin(backend, _secret(number))
+    elif not _opening(backend, number):  # whoever was told of an error tries again
+        slots.add(backend, slots.unlock(backend, [_secret(number - 1)])[0], _secret(number))
+    return _opens(base, number)
+
+
+def shut_out(base: str, number: int, disk: Disk) -> tuple[str, str]:
+    """Let a secret open the store no more, now that the next one does. The promises of that."""
+    backend = LocalBackend(Path(base, _PLACE), create=False, disk=disk)
+    slots.unlock(backend, [_secret(number + 1)])
+    if slot := _opening(backend, number):
+        slots.remove(backend, slot)
+    return _opens(base, number + 1), f"{base}/=secret shut {number}"
+
+
+def _opens(base: str, number: int) -> str:
+    """That a secret opens the store, or one that came after it."""
+    return f"{base}/=secret opens {number}"
+
+
+def is_kept(base: str, promise: str, number: str) -> bool:
+    """Whether it is so still."""
+    backend = LocalBackend(Path(base, _PLACE), create=False)
+    if promise == "shut":
+        return not _opening(backend, int(number))
+    return any(_opening(backend, later) for later in range(int(number), SECRETS))
+
+
+def _opening(backend: LocalBackend, number: int) -> str:
+    """The slot that a secret opens; empty when it opens none."""
+    try:
+        return slots.unlock(backend, [_secret(number)])[1]
+    except Denied:
+        return ""
+
+
+def _secret(number: int) -> Secret:
+    return Secret("file", bytes([number]) * 32)

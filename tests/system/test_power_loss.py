@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Progress
 from tests.system import acts, outside
 
-from holdfast.model.disk import ContainerSync, ServerSync, StateSync, Sync
+from holdfast.model.disk import ContainerSync, FileSync, ServerSync, SlotSync, StateSync, Sync
 from holdfast.model.errors import HoldfastError
 from holdfast.testing.lossfs import Loss
 from holdfast.testing.power import Power, powered
@@ -31,6 +31,7 @@ SCENES = (
     ("large", "thin"),
     ("prune", "full"),
     ("files", ""),
+    ("secrets", ""),
     ("states", ""),
     ("containers", ""),
     ("agents", ""),
@@ -255,12 +256,14 @@ def test_every_heir_builds_on_solid_ground(
 
 # The only act in which some are done.
 WHERE = {
+    **dict.fromkeys(get_args(FileSync), "files"),
+    **dict.fromkeys(get_args(SlotSync), "secrets"),
     **dict.fromkeys(get_args(StateSync), "states"),
     **dict.fromkeys(get_args(ContainerSync), "containers"),
     **dict.fromkeys(get_args(ServerSync), "agents"),
 }
-# Those of the store take long to show; that the search finds anything at all is shown by two.
-QUICK = ("archive data", "log names", *WHERE)
+# Those of the store take long to show; that the search finds anything at all is shown by one.
+QUICK = ("log names", *WHERE)
 DROPPED = [each for each in get_args(Sync) if each != "probe"]  # which promises nothing
 SYNCS = [each if each in QUICK else pytest.param(each, marks=pytest.mark.soak) for each in DROPPED]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.model.disk import Disk
+from holdfast.oci.places import exchange
 from holdfast.testing.power import Power, powered
 
 
@@ -46,6 +47,24 @@ def test_a_removal_lasts_when_it_is_synced(power: Power) -> None:
         (power.root / "file").unlink()
         power.cut(loss)
         assert names(power) == left
+
+
+def test_an_exchange_is_one_for_each_folder(power: Power) -> None:
+    """Whoever exchanges two names of two folders has to sync both."""
+    for synced, left in (((), "ab"), (("one",), "bb"), (("two",), "aa"), (("one", "two"), "ba")):
+        power.load()
+        folders = power.root / "one", power.root / "two"
+        for folder, content in zip(folders, (b"a", b"b"), strict=True):
+            folder.mkdir()
+            Disk().write(folder / "file", content, "probe")
+            Disk().sync_directory(folder, "probe")
+        Disk().sync_directory(power.root, "probe")
+        exchange(folders[0] / "file", folders[1] / "file")
+        assert [(folder / "file").read_bytes() for folder in folders] == [b"b", b"a"]
+        for name in synced:
+            Disk().sync_directory(power.root / name, "probe")
+        power.cut("nothing")
+        assert "".join((folder / "file").read_text() for folder in folders) == left
 
 
 def test_a_rename_is_one_or_the_other(power: Power) -> None:

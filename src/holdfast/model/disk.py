@@ -10,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-# What is being made durable: a file's bytes, or its name in a directory.
+# What is being made durable: a file's bytes, or its name in a directory. Each has one place in the
+# code, so that none is left out together with another that is needed.
 StoreSync = Literal[
+    "key place",
     "key data",
     "key name",
-    "place",
+    "store place",
     "layout",
     "marker data",
     "marker name",
+    "another's marker name",
     "segment data",
     "segment name",
     "entry",
@@ -26,15 +29,31 @@ StoreSync = Literal[
     "pack data",
     "pack name",
     "snapshot data",
+]
+FileSync = Literal[
+    "key file data",
+    "key file name",
+    "imported key's place",
+    "imported key's name",
     "archive data",
     "archive name",
 ]
-StateSync = Literal["state data", "state name"]
+SlotSync = Literal["slots' place", "slot data", "slot name", "another's slot name", "slot's end"]
+StateSync = Literal["state place", "state data", "state name"]
 ContainerSync = Literal[
-    "part", "manifest", "parts' names", "checkpoint's name", "ledger data", "ledger name"
+    "part",
+    "signature",
+    "manifest",
+    "parts' names",
+    "checkpoint's name",
+    "checkpoint's place",
+    "rewritten name",
+    "ledger place",
+    "ledger data",
+    "ledger name",
 ]
-ServerSync = Literal["pass data", "pass name", "workspace data"]
-Sync = Literal[StoreSync, StateSync, ContainerSync, ServerSync, "probe"]
+ServerSync = Literal["pass place", "pass data", "pass name", "workspace data"]
+Sync = Literal[StoreSync, FileSync, SlotSync, StateSync, ContainerSync, ServerSync, "probe"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -54,7 +73,7 @@ class Disk:
         finally:
             os.close(fd)
 
-    def sync_way(self, path: Path) -> None:
+    def sync_way(self, path: Path, what: Sync) -> None:
         """Make the directory's own name durable, and the names of all above it.
 
         Some of them may be new, made by us or by somebody who died before syncing them. Where
@@ -64,7 +83,7 @@ class Disk:
             if folder.stat().st_dev != path.stat().st_dev:
                 break  # a mount point lasts by other means
             with suppress(PermissionError):
-                self.sync_directory(folder, "place")
+                self.sync_directory(folder, what)
 
     def write(self, path: Path, data: bytes, what: Sync) -> None:
         """Write a new file, for its user alone, durably but for its name."""

@@ -42,7 +42,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         draft.unlink(missing_ok=True)  # of a process that died, and had this one's number
         disk = disk or Disk()
         if not path.exists():  # else who wrote it first has done this
-            disk.sync_way(path.parent)
+            disk.sync_way(path.parent, "ledger place")
         disk.write(draft, msgspec.json.encode(self), "ledger data")
         draft.rename(path)
         disk.sync_directory(path.parent, "ledger name")

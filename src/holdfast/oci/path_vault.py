@@ -82,7 +82,8 @@ class PathVault:
             self._disk.sync_directory(folder, "checkpoint's name")
             if folder == self.base:
                 break
-        self._disk.sync_way(self.base)  # the first checkpoint made it, and perhaps what it is in
+        # The first checkpoint made it, and perhaps what it is in.
+        self._disk.sync_way(self.base, "checkpoint's place")
 
     def _reduce(self, subject: Subject, memory: Path) -> str | None:
         """Leave out what the newest checkpoint has already, where that is much; gives its id."""
@@ -120,10 +121,13 @@ class PathVault:
 
     def list(self, subject: Subject) -> builtins.list[Saved]:
         place = self.base / subject.name
-        if not place.is_dir():
-            return []
-        ids = [path.parent.name[1:] for path in place.glob("@*/manifest.json")]
-        return [self._look(subject, each) for each in sorted(filter(is_id, ids), reverse=True)]
+        try:
+            if not place.is_dir():
+                return []
+            ids = [path.parent.name[1:] for path in place.glob("@*/manifest.json")]
+            return [self._look(subject, each) for each in sorted(filter(is_id, ids), reverse=True)]
+        except OSError as error:
+            raise from_os_error(error, "looking for a container's checkpoints") from error
 
     def subjects(self) -> builtins.list[Subject]:
         found = {path.parent.parent for path in self.base.glob("*/**/@*/manifest.json")}
@@ -198,7 +202,7 @@ class PathVault:
                 if not (place / "manifest.json").exists():
                     raise NotFound(f"checkpoint {saved.id} was removed meanwhile")
                 places.exchange(staged, place)
-            self._disk.sync_directory(place.parent, "checkpoint's name")
+            self._disk.sync_directory(place.parent, "rewritten name")
             return sealed.compressed
         except OSError as error:
             raise from_os_error(error, "rewriting a container's checkpoint") from error

@@ -102,7 +102,7 @@ class Sealer:
         data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         signer, mac = self._keyring().sign(data)
         line = f"{signer.hex()} {mac.hex()}\n".encode()
-        self._disk.write(folder / "manifest.sig", line, "manifest")
+        self._disk.write(folder / "manifest.sig", line, "signature")
         self._disk.write(folder / "manifest.json", data, "manifest")
         for each in (folder / MEMORY, folder / "files", folder):
             self._disk.sync_directory(each, "parts' names")

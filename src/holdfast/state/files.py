@@ -240,7 +240,7 @@ class Directory:
     def _write(self, name: str, document: Document, file_names: list[str]) -> None:
         if not names.session_ids(file_names):
             # Nobody has written here: whoever made the directory may have died before it lasts.
-            self._disk.sync_way(self.path)
+            self._disk.sync_way(self.path, "state place")
         unfinished = self.path / names.unfinished(name)
         durable.write(self.path / name, documents.to_bytes(document), unfinished, self._disk)
 

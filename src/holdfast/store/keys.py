@@ -155,17 +155,24 @@ def load_keyring(
     return Keyring(signing, [_read(path) for path in _imported(folder / "keys")])
 
 
-def import_key(key: Key, environ: Mapping[str, str] = os.environ) -> Path:
+def import_key(key: Key, environ: Mapping[str, str] = os.environ, disk: Disk | None = None) -> Path:
     """Accept another machine's signatures from now on."""
+    disk = disk or Disk()
     folder = home(environ) / "keys"
     path = folder / f"{key.id.hex()}.key"
+    is_new = False
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_new(path, key, Disk())
-    except FileExistsError:
-        raise Conflict(f"key {key.id.hex()} was imported before") from None
+        disk.sync_way(folder, "imported key's place")
+        with suppress(FileExistsError):
+            _write_new(path, key, disk)
+            is_new = True
+        # Of one that was there, too: whoever imported it may have died before its name was safe.
+        disk.sync_directory(folder, "imported key's name")
     except OSError as error:
         raise from_path_error(error, "importing a key") from error
+    if not is_new:
+        raise Conflict(f"key {key.id.hex()} was imported before")
     return path
 
 
@@ -198,12 +205,13 @@ def _read_if_made(path: Path) -> Key | None:
 
 def _read_or_make(path: Path, disk: Disk) -> Key:
     try:
-        if not path.exists():
+        is_new = not path.exists()
+        if is_new:
             path.parent.mkdir(parents=True, exist_ok=True)
-            disk.sync_way(path.parent)
+            disk.sync_way(path.parent, "key place")
             with suppress(FileExistsError):  # another process made it first
                 _write_new(path, Key.generate(), disk)
-        if time.time() - path.stat().st_ctime < _YOUNG:
+        if is_new or time.time() - path.stat().st_ctime < _YOUNG:
             # Whoever made it may have died before its name was safe, and we will rely on it.
             disk.sync_directory(path.parent, "key name")
     except OSError as error:
@@ -212,7 +220,8 @@ def _read_or_make(path: Path, disk: Disk) -> Key:
 
 
 def _write_new(path: Path, key: Key, disk: Disk) -> None:
-    """Write a key file that nobody else can read, whole or not at all, never over another."""
+    """Write a key file that nobody else can read, whole or not at all, never over another. Its name
+    is for the caller to sync."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -224,4 +233,3 @@ def _write_new(path: Path, key: Key, disk: Disk) -> None:
         os.link(draft, path)
     finally:
         draft.unlink()
-    disk.sync_directory(path.parent, "key name")

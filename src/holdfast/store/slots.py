@@ -198,9 +198,9 @@ def new_key_file(path: Path, disk: Disk | None = None) -> Secret:
         with os.fdopen(fd, "w") as file:
             file.write(value.hex() + "\n")
             file.flush()
-            disk.sync_file(file.fileno(), "key data")
+            disk.sync_file(file.fileno(), "key file data")
         with suppress(PermissionError):  # where one may add files, but not look
-            disk.sync_directory(path.parent, "key name")
+            disk.sync_directory(path.parent, "key file name")
     except OSError as error:
         # Half a key opens nothing, and would be in the way of the next try.
         with suppress(OSError):

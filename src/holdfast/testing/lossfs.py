@@ -26,6 +26,7 @@ import mfusepy as fuse  # type: ignore[import-untyped]
 PAGE = 4096
 SECTOR = 512  # what a disk writes whole or not at all
 CONTROL = "user.lossfs."
+_EXCHANGE = 2  # of renameat2
 
 # What a cut leaves: `nothing` unsynced; everything as after a kill (`all`); names without their
 # bytes; removals but not what was added; or a random half of each.
@@ -258,6 +259,14 @@ class LossFS(fuse.Operations):  # type: ignore[misc]  # the library has no types
         return 0
 
     @_changing
+    def exchange(self, one: str, other: str) -> int:
+        nodes = self._find(one), self._find(other)
+        for path, node in zip((other, one), nodes, strict=True):
+            folder, name = self._parent(path)
+            folder.names[name] = node
+        return 0
+
+    @_changing
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         return self._opened(self._add(path, File(mode & 0o7777)))
 
@@ -452,9 +461,21 @@ def _digest(node: Node) -> bytes:
     return listed.digest()
 
 
+class _Served(fuse.FUSE):  # type: ignore[misc]  # the library has no types
+    """The library's rename forgets its flags, and an exchange would lose one of the two."""
+
+    def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
+        paths = os.fsdecode(old), os.fsdecode(new)
+        if flags == _EXCHANGE:
+            return cast(int, self.operations.exchange(*paths))
+        if flags:
+            raise fuse.FuseOSError(errno.EINVAL)
+        return cast(int, self.operations.rename(*paths))
+
+
 def main(mountpoint: str, subtype: str = "lossfs") -> None:
     """Serve until it is unmounted. Nothing is cached by the kernel across a cut."""
-    fuse.FUSE(
+    _Served(
         LossFS(),
         mountpoint,
         foreground=True,

@@ -50,7 +50,7 @@ class Passes:
         path = self._path(name)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._disk.sync_way(self._folder)
+            self._disk.sync_way(self._folder, "pass place")
             beside = path.with_suffix(f".{given.sandbox_id[:8]}")
             beside.unlink(missing_ok=True)  # somebody died who was about to keep the same
             self._disk.write(beside, msgspec.json.encode(given), "pass data")

@@ -29,7 +29,7 @@ def create(root: Path, disk: Disk) -> None:
         _refuse_foreign(root)
         root.mkdir(parents=True, exist_ok=True)
         make_missing_folders(root, disk)
-        disk.sync_way(root)
+        disk.sync_way(root, "store place")
         _write_marker(root, disk)
     except NotADirectoryError as error:
         raise BadInput(
@@ -65,7 +65,7 @@ def store_id(root: Path, disk: Disk) -> str:
             data = file.read()
         if path.stat().st_nlink > 1:
             # Its maker has not finished, or never will: see to it that the name lasts.
-            disk.sync_directory(root, "marker name")
+            disk.sync_directory(root, "another's marker name")
     return marker.decode(data, str(root))
 
 

@@ -45,25 +45,25 @@ class SlotFiles:
     def put(self, name: str, data: bytes) -> None:
         try:
             self._folder.mkdir(exist_ok=True)
-            self._disk.sync_directory(self._root, "layout")
+            self._disk.sync_directory(self._root, "slots' place")
             draft = draft_path(self._root / "tmp")
             with draft.open("xb") as file:
                 file.write(data)
                 file.flush()
-                self._disk.sync_file(file.fileno(), "key data")
+                self._disk.sync_file(file.fileno(), "slot data")
             try:
                 os.link(draft, self._folder / f"{name}.json")
             finally:
                 draft.unlink()
-            self._disk.sync_directory(self._folder, "key name")
+            self._disk.sync_directory(self._folder, "slot name")
         except OSError as error:
             raise from_os_error(error, "writing a key slot") from error
 
     def remove(self, name: str) -> None:
         try:
             # The slot that takes its place may be somebody's who died before its name was safe.
-            self._disk.sync_directory(self._folder, "key name")
+            self._disk.sync_directory(self._folder, "another's slot name")
             (self._folder / f"{name}.json").unlink(missing_ok=True)
-            self._disk.sync_directory(self._folder, "key name")
+            self._disk.sync_directory(self._folder, "slot's end")
         except OSError as error:
             raise from_os_error(error, "removing a key slot") from error
