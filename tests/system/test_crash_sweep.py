@@ -18,11 +18,13 @@ from tests.system import acts
 from holdfast.testing.stage import Performance, Stage
 
 CALLS = (
-    *("write", "pwrite64", "pwritev", "pwritev2", "ftruncate"),
+    *("write", "pwrite64", "pwritev", "pwritev2", "truncate", "ftruncate", "fallocate"),
     *("fsync", "fdatasync"),
     *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "mkdir"),
 )
-ACTS = ("small", "large", "first", "prune")
+ACTS = ("small", "row", "large", "first", "prune")
+# What an act is there for besides: the runway that is cut off, the reserve that is made.
+BESIDES = {"row": {"truncate"}, "first": {"fallocate"}}
 KILL = "signal=KILL"
 ERRORS = {"error=EIO": "fault", "error=ENOSPC": "storage_full"}
 
@@ -99,6 +101,7 @@ def sweep(theatre: Theatre, act: str, fault: str, stride: int, progress: Progres
     counts = theatre.stage.count(act, theatre.fresh(act), calls=CALLS)
     # Whatever is saved by doing less: what is acknowledged was written and synced.
     assert {"pwrite64", "fdatasync"} <= counts.keys(), f"the act makes nothing durable: {counts}"
+    assert BESIDES.get(act, set()) <= counts.keys(), f"the act leaves something out: {counts}"
     kinds = tuple(kind for error, kind in ERRORS.items() if error in fault)
     plan = [
         f"{call}:{fault}:when={when}"
