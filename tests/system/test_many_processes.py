@@ -78,14 +78,28 @@ def gather(store: str, notes: Path, seconds: float) -> None:
     assert not wrong, "\n".join(wrong)
     words = [line.split() for member in members for line in member.lines()]
     kept = {line[1] for line in words if line[0] == "kept"}
-    counts = {word: sum(line[0] == word for line in words) for word in ("saved", "pruned")}
+    done = ("saved", "pruned", "read", "verified")
+    counts = {word: sum(line[0] == word for line in words) for word in done}
     assert kept, words
     assert min(counts.values()) > 0, f"some did nothing at all: {counts}"
     assert not [line for line in words if line[0] == "conflict"], "somebody was kept waiting"
-    check(store, kept)
+    check(store, kept, acknowledged(members))
 
 
-def check(place: str, kept: set[str]) -> None:
+def acknowledged(members: list[Member]) -> dict[str, dict[str, str]]:
+    """The checkpoints of each subject whose writer said that they are saved, in that order, and
+    what they were made of. Whoever took the place of somebody wrote on."""
+    found: dict[str, dict[str, str]] = {}
+    for member in members:
+        for line in member.lines():
+            match line.split():
+                case ["saved" | "kept", checkpoint, *recipe]:
+                    subject = found.setdefault(f"state/crowd-{member.number}", {})
+                    subject[checkpoint] = " ".join(recipe)
+    return found
+
+
+def check(place: str, kept: set[str], said: dict[str, dict[str, str]]) -> None:
     """Nothing is lost, and nothing is left behind."""
     with crowd.open_place(place) as store:
         with store.draft("state/last", reason="seed0 1000 1") as draft:
@@ -98,6 +112,16 @@ def check(place: str, kept: set[str]) -> None:
         assert kept <= found.keys(), f"{len(kept - found.keys())} of {len(kept)} are lost"
         for one in found.values():
             crowd.look(store, one)
+        for subject, promised in said.items():
+            last = [*promised][-1]  # which retention keeps
+            assert last in found, f"the last of {subject} is lost"
+            # Looked at above: each has the content that its own reason stands for.
+            assert all(found[one].reason == promised[one] for one in promised.keys() & found.keys())
+            head = store.head(subject)
+            assert head is not None
+            # Or a later one, whose writer was killed before it could say so.
+            later = head.id not in promised and head.sequence > found[last].sequence
+            assert head.id == last or later, f"the head of {subject} is an older one"
         store.prune(Last(1000))
         assert store.verify(deep=True).problems == ()
 
