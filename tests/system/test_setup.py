@@ -250,18 +250,28 @@ def test_a_network_that_is_gone(checkout: Path, tmp_path: Path) -> None:
     assert not any((tmp_path / "engines").rglob("criu"))
 
 
-def test_a_machine_without_apt(checkout: Path, tmp_path: Path) -> None:
-    assert os.geteuid() == 0, "this test needs root: others may not install anyway"
-    tools = tmp_path / "bin"
+def tools_without(pattern: str, tools: Path) -> Path:
+    """A folder with what a machine has, except programs whose names begin like this."""
     tools.mkdir()
     for folder in ("/usr/bin", "/bin"):
         for program in Path(folder).iterdir():
-            if not program.name.startswith("apt") and not (tools / program.name).exists():
+            if not re.match(pattern, program.name) and not (tools / program.name).exists():
                 (tools / program.name).symlink_to(program)
+    return tools
+
+
+def pretend(folder: Path, name: str, script: str) -> None:
+    """Put a program there that does only this."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_machine_without_apt(checkout: Path, tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "this test needs root: others may not install anyway"
     result = run(
         "scripts/setup-engines",
         cwd=checkout,
-        PATH=str(tools),
+        PATH=str(tools_without(r"apt", tmp_path / "bin")),
         HOLDFAST_ENGINES=str(tmp_path / "engines"),
         HOLDFAST_CRIU="",
         HOLDFAST_RUNSC="",
@@ -269,6 +279,99 @@ def test_a_machine_without_apt(checkout: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert re.search(r"criu +this machine has no apt-get", result.stderr)
     assert "a criu or runsc of your own: HOLDFAST_CRIU=/path" in result.stderr
+
+
+# What is wrong with Node, by the programs that stand for it, and what is said of it.
+NODES = {
+    "none": ({}, r"Node is missing: \S.* Node 20 or newer, with npm"),
+    "no npm": ({"node": "echo 20"}, r"Node is missing: \S.* Node 20 or newer, with npm"),
+    "old": (
+        {"node": '[ "$1" = -p ] && echo 16 || echo v16.20.2', "npm": "true"},
+        r"node v16\.20\.2 is too old: \S.* Node 20 or newer",
+    ),
+    "broken": ({"node": "exit 127", "npm": "true"}, r"/node does not start: \S.* Node 20 or newer"),
+}
+PLAIN_PAGES = "the dashboard is not built, and the server shows its plain pages"
+
+
+@pytest.mark.parametrize("wrong", NODES)
+def test_a_node_that_will_not_do(checkout: Path, tmp_path: Path, wrong: str) -> None:
+    programs, said = NODES[wrong]
+    tools = tools_without(r"(node|nodejs|npm|npx|corepack)$", tmp_path / "bin")
+    for name, script in programs.items():
+        pretend(tools, name, script)
+    result = run("scripts/setup-node", cwd=checkout, PATH=str(tools))
+    assert result.returncode == 1, result.stderr
+    assert re.search(said, result.stderr), result.stderr
+    assert "install one, or put the folder that has it first into PATH" in result.stderr
+    assert not (checkout / "web/node_modules").exists()
+    # `make run` goes on without the dashboard; tests would miss it.
+    for option, code in (((), 0), (("--tests",), 1)):
+        built = run("scripts/build-web", *option, cwd=checkout, PATH=str(tools))
+        assert built.returncode == code, built.stderr
+        assert PLAIN_PAGES in built.stderr
+        assert re.search(r"with Node 20 or newer, `make web` builds it|" + said, built.stderr)
+    assert not (checkout / "src/holdfast/dashboard/static").exists()
+
+
+def test_an_npm_that_fails(checkout: Path, tmp_path: Path) -> None:
+    pretend(tmp_path, "npm", "echo 'npm error network is unreachable' >&2; exit 1")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    result = run("scripts/setup-node", cwd=checkout, PATH=path)
+    assert result.returncode == 1, result.stderr
+    assert "npm error network is unreachable" in result.stderr
+    assert "npm could not install the packages of clients/js" in result.stderr
+    assert ".cache/setup-node.log" in result.stderr
+    assert "does npm's own configuration name a reachable registry?" in result.stderr
+    for option, code in (((), 0), (("--tests",), 1)):
+        built = run("scripts/build-web", *option, cwd=checkout, PATH=path)
+        assert built.returncode == code, built.stderr
+        assert "npm could not install the packages of web" in built.stderr
+        assert PLAIN_PAGES in built.stderr
+
+
+def test_a_dashboard_that_cannot_be_built(checkout: Path, tmp_path: Path) -> None:
+    pretend(tmp_path, "npm", "mkdir -p node_modules")
+    node = shutil.which("node")
+    pretend(tmp_path, "node", f'case $1 in -*) exec {node} "$@";; *) exit 1;; esac')
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for option, code in (((), 0), (("--tests",), 1)):
+        built = run("scripts/build-web", *option, cwd=checkout, PATH=path)
+        assert built.returncode == code, built.stderr
+        assert f"that did not work: {PLAIN_PAGES}" in built.stderr
+        assert "begin anew" in built.stderr
+    assert not (checkout / "src/holdfast/dashboard/static/.stamp").exists()
+
+
+def other_pythons(checkout: Path, tools: Path) -> subprocess.CompletedProcess[str]:
+    """Look for other versions on a machine that has only these."""
+    home = tools.parent / "home"
+    nowhere = {"PYENV_ROOT": str(home), "UV_PYTHON_INSTALL_DIR": str(home), "HOME": str(home)}
+    return run("scripts/setup-pythons", cwd=checkout, PATH=str(tools), **nowhere)
+
+
+def test_other_pythons_that_are_missing_or_will_not_do(checkout: Path, tmp_path: Path) -> None:
+    tools = tools_without(r"python", tmp_path / "bin")
+    early = other_pythons(checkout, tools)
+    assert early.returncode == 1
+    assert "there is no .venv yet, or its Python is gone: make setup-test" in early.stderr
+
+    (checkout / ".venv/bin").mkdir(parents=True)
+    (checkout / ".venv/bin/python").symlink_to(sys.executable)
+    own = "{}.{}".format(*sys.version_info)
+    others = [version for version in ("3.11", "3.12", "3.13") if version != own]
+    missing = other_pythons(checkout, tools)
+    assert missing.returncode == 0, missing.stderr  # tests that need them are skipped
+    assert f"not on this machine: {' '.join(others)}; tests that" in missing.stderr
+    assert "to run them, install each as python3.N, by pyenv or by uv" in missing.stderr
+    assert other_pythons(checkout, tools).stderr == ""  # it is no news any more
+
+    pretend(tools, f"python{others[0]}", f'[ "$1" = -c ] && echo {others[0]}')  # and has no venv
+    failed = other_pythons(checkout, tools)
+    assert failed.returncode == 1, failed.stderr
+    assert "that did not work (see .cache/pythons.log)" in failed.stderr
+    assert f"Python {others[0]} is here, but its environment could not be made" in failed.stderr
+    assert "is the network there, and has that Python its venv?" in failed.stderr
 
 
 EXPIRED_APT = """#!/bin/sh
