@@ -3,19 +3,21 @@ deadline.
 
 One rule: a container is stopped only by its own verified checkpoint; whatever goes wrong with one,
 it goes on running and is reported so. Each is saved by a process of its own, which can be killed
-at the deadline: its guard then undoes what it was doing.
+at the deadline: its guard then undoes what it was doing. So this one asks no store for anything:
+whoever has used an object store can fork nobody who uses it, too.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +31,7 @@ from holdfast.oci.policy import Policy
 from holdfast.oci.state import ContainerState, Record
 
 Outcome = Literal["saved", "running", "ended"]
+Found = TypeVar("Found")
 _UNDO_SECONDS = 10.0  # for a guard to let a container go on after the deadline
 _AGAIN = ("storage_full", "capture_failed")
 
@@ -91,15 +94,14 @@ class Finalizer:
 
     def plan(self) -> list[Candidate]:
         """The containers that run here and have opted in, in the order of saving."""
-        return order(
-            [
-                Candidate(
-                    record.subject, record.value, self._overview.newest(record), record.created
-                )
-                for state, record in self._overview.known()
-                if not state.unstarted and self._status(record) in ("running", "paused")
-            ]
-        )
+        return order(_apart(self._candidates))
+
+    def _candidates(self) -> list[Candidate]:
+        return [
+            Candidate(record.subject, record.value, self._overview.newest(record), record.created)
+            for state, record in self._overview.known()
+            if not state.unstarted and self._status(record) in ("running", "paused")
+        ]
 
     def run(
         self,
@@ -161,7 +163,8 @@ class Finalizer:
         _await_undone(state)
         ended = self._status(record) in ("stopped", "absent")
         if ended and (killed := state.killed) is not None and killed.by == "checkpoint":
-            newest = self._overview.newest_id(record)  # it was stopped by a checkpoint of ours
+            # It was stopped by a checkpoint of ours.
+            newest = _apart(lambda: self._overview.newest_id(record))
             return Result(subject=subject, outcome="saved", checkpoint=newest, reason=reason)
         return Result(subject=subject, outcome="ended" if ended else "running", reason=reason)
 
@@ -181,6 +184,33 @@ def _await_undone(state: ContainerState) -> None:
         if unfinished(state, 0.1):
             return
         time.sleep(0.05)
+
+
+def _apart(look: Callable[[], Found]) -> Found:
+    """What a process of its own finds out. Raises what it raises."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            try:
+                told = pickle.dumps((look(), None))
+            except HoldfastError as error:
+                told = pickle.dumps((None, error))
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(told)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(pid, 0)
+    if not answer:
+        raise HoldfastError("the process that looked for checkpoints ended before it had told")
+    found, raised = pickle.loads(answer)  # written by ourselves
+    if raised is not None:
+        raise raised
+    return cast(Found, found)
 
 
 class _Crew:
