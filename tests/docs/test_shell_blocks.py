@@ -1,6 +1,6 @@
-"""Commands in `sh` blocks are not run, for they set up machines or never end; but every `holdfast`
-in them is parsed, so that a command, an option or a value that is gone is noticed. So is every
-target of `make`, in the text around them as well."""
+"""Every `holdfast` in `sh` blocks is parsed, so that a command, an option or a value that is gone
+is noticed, also where a block cannot be run (`test_shell_runs.py`). So is every target of `make`,
+in the text around them as well."""
 
 from __future__ import annotations
 

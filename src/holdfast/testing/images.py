@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "docker.io/library/holdfast-test:latest"
@@ -29,7 +30,7 @@ _LINKS = {"lib": "usr/lib", "lib64": "usr/lib64", "sbin": "usr/sbin"}
 _FILES = {"etc/doomed": b"to be deleted", "etc/kept": b"to be changed", "var/old/hidden": b"old"}
 
 
-def write_image(path: Path) -> None:
+def write_image(path: Path, name: str = NAME, command: Sequence[str] = ("sh",)) -> None:
     """Write the image as an archive that `ctr image import` and `docker load` read."""
     layer = _layer()
     digest = hashlib.sha256(layer).hexdigest()
@@ -37,14 +38,14 @@ def write_image(path: Path) -> None:
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Env": ["PATH=/bin:/usr/bin"], "Cmd": ["sh"]},
+            "config": {"Env": ["PATH=/bin:/usr/bin"], "Cmd": [*command]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
     ).encode()
-    name = hashlib.sha256(config).hexdigest()
-    described = [{"Config": f"{name}.json", "RepoTags": [NAME], "Layers": [f"{digest}/layer.tar"]}]
+    config_name = hashlib.sha256(config).hexdigest() + ".json"
+    described = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar"]}]
     with tarfile.open(path, "w") as archive:
-        _add(archive, f"{name}.json", config)
+        _add(archive, config_name, config)
         _add(archive, f"{digest}/layer.tar", layer)
         _add(archive, "manifest.json", json.dumps(described).encode())
 

@@ -151,6 +151,8 @@ class SeaweedServer(Server):
             f"-master.port={master}",
             f"-master.port.grpc={grpc[0]}",
             "-master.telemetry=false",
+            # It reckons its volumes by the space that is left, and each bucket takes some.
+            "-master.volumeSizeLimitMB=1024",
             f"-volume.port={volume}",
             f"-volume.port.grpc={grpc[1]}",
             "-volume.max=0",
