@@ -51,6 +51,25 @@ def test_the_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:
     assert "the tests can be set up and run on a bare Debian 12" in said
 
 
+def test_the_long_tests_can_be_set_up_there(folder: Path, repository: Path) -> None:
+    """With the engines that only they need; and again, when there is nothing left to do."""
+    versions = "podman --version && dockerd --version"
+    set_up = f"make setup-soak && echo once more: && make setup-soak && {versions}"
+    said = try_bare(repository, folder, set_up)
+    assert re.search(r"^once more:\npodman version .*\nDocker version ", said, re.MULTILINE), said
+
+
+@pytest.mark.timeout(5400)
+def test_make_bench_works_there(folder: Path, repository: Path) -> None:
+    """One round of each, with all peers; what the numbers are says nothing on a busy machine."""
+    said = try_bare(repository, folder, "make bench ARGS='--rounds 1' && cat build/benchmarks.md")
+    for name in ("store", "state", "session", "container", "sandbox"):
+        assert f"benchmarks/{name}.py --rounds 1" in said
+        assert f"written to build/benchmarks/{name}.md" in said
+    for peer in ("restic", "borg", "kishu"):
+        assert peer in said.partition("benchmarks/gather.py")[2]
+
+
 @pytest.mark.timeout(7200)
 def test_make_test_passes_there(folder: Path, repository: Path) -> None:
     """All of it; only checkpoints of other Python versions cannot be opened on a Debian 12, and no
