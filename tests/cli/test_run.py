@@ -245,3 +245,23 @@ def test_a_worker_that_is_killed_is_gone_on_without(
     assert (again.code, again.out) == (0, "[1, 2, 3]\n"), again.err
     assert "going on at cell 2 from" in again.err
     assert log(tmp_path) == [1, 2, 2, 3]
+
+
+def test_what_a_rollback_left_is_not_done(program: Run, script: Path, tmp_path: Path) -> None:
+    """Nor is it when the checkpoint that it went back to is gone, or stayed in another store."""
+    program("repl", "work", stdin="x = 1\n")
+    first = program("list", "--json").json["checkpoints"][0]["id"]
+    program("run", "work", "script.py")
+    assert program("rollback", "session/work", "--to", first).code == 0
+    planned = program("run", "work", "script.py", "--dry-run").err
+    assert "script.py: 3 cells to run" in planned
+
+    assert program("export", "session/work", "work.holdfast", "--ancestors").code == 0
+    elsewhere = {"HOLDFAST_HOME": str(tmp_path / "elsewhere")}
+    taken = program("import", "work.holdfast", "--trust", environ=elsewhere)
+    assert taken.code == 0, taken.err
+    assert program("delete", first).code == 0
+    for environ in ({}, elsewhere):
+        planned = program("run", "work", "script.py", "--dry-run", environ=environ).err
+        assert "script.py: 3 cells to run" in planned
+    assert program("run", "work", "script.py").out == "[1, 2, 3]\n"

@@ -143,4 +143,21 @@ def test_a_line_follows_parents_and_sees_through_rollbacks() -> None:
     back = after(cells[2], id="back", parent=two.id, rollback_of=one.id, stage=None)
     assert list(line([back, two, one], back)) == [one]
     assert list(line([two, one], two)) == [two, one]
+    again = after(cells[2], id="again", parent=back.id, rollback_of=back.id, stage=None)
+    assert list(line([again, back, two, one], again)) == [one]
     assert list(line([], None)) == []
+
+
+def test_a_rollback_to_what_is_gone_ends_the_line() -> None:
+    cells = cells_of("a = 1\nb = 2\n")
+    one, two = after(cells[0]), after(cells[1], parent=after(cells[0]).id)
+    back = after(cells[1], id="back", parent=two.id, rollback_of="gone", stage=None)
+    assert list(line([back, two, one], back)) == [back]
+    assert plan(cells, line([back, two, one], back)).done == 0
+
+    again = after(cells[1], id="again", parent=back.id, rollback_of=back.id, stage=None)
+    assert list(line([again, back, two, one], again)) == [back]
+
+    # The content is its target's, and so is the mark that it bears.
+    marked = after(cells[0], id="marked", parent=two.id, rollback_of="gone")
+    assert plan(cells, line([marked, two, one], marked)).done == 1

@@ -138,7 +138,11 @@ def _first_line(piece: str) -> str:
 
 
 def line(checkpoints: Iterable[Checkpoint], head: Checkpoint | None) -> Iterator[Checkpoint]:
-    """What a head descends from, newest first; a rollback stands for what it went back to."""
+    """What a head descends from, newest first; a rollback stands for what it went back to.
+
+    One whose target is gone ends the line: what its parents left is not in it, and where its
+    content came from nobody can tell any more.
+    """
     known = {checkpoint.id: checkpoint for checkpoint in checkpoints}
     at = head
     while at is not None:
@@ -147,7 +151,7 @@ def line(checkpoints: Iterable[Checkpoint], head: Checkpoint | None) -> Iterator
             at = known[target]
             target = at.rollback_of
         yield at
-        at = known.get(at.parents[0]) if at.parents else None
+        at = known.get(at.parents[0]) if at.parents and target is None else None
 
 
 def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint]) -> Plan:
