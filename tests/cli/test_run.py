@@ -158,6 +158,21 @@ def test_a_script_without_a_cell(program: Run, tmp_path: Path) -> None:
     assert (done.code, done.err) == (0, "empty.py: there is nothing to run\n")
 
 
+def test_a_mistyped_option_runs_nothing(run: Run, script: Path, tmp_path: Path) -> None:
+    wrong = run("run", "work", "script.py", "--dry-rum")
+    assert wrong.code == 2
+    assert wrong.err == (
+        "error: No such option '--dry-rum'. Did you mean '--dry-run'?\n"
+        "hint: the script's own options stand behind --; see `holdfast run --help`\n"
+    )
+    for option in ("--fast", "--fast=1", "-f"):
+        wrong = run("run", option, "work", "script.py")
+        assert wrong.code == 2
+        assert "No such option" in wrong.err
+    assert not (tmp_path / "log").exists()
+    assert run("subjects", "--json").json["subjects"] == []
+
+
 def test_what_cannot_be_run(program: Run, script: Path) -> None:
     assert program("run", "work", "nothing.py").code == 2
     script.write_text("a = (\n")

@@ -28,7 +28,20 @@ if TYPE_CHECKING:
 _CELL = re.compile(r'^( *File )"<cell \d+>"', re.MULTILINE)
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True})
+class Strict(click.Command):
+    """Takes no unknown option for the script's: who mistypes `--dry-run` wants nothing run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from holdfast.model.errors import UsageError
+
+            hint = f"the script's own options stand behind --; see `{ctx.command_path} --help`"
+            raise UsageError(error.format_message(), hint=hint) from None
+
+
+@click.command("run", cls=Strict)
 @click.argument("name")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -48,7 +61,7 @@ def command(
     Cells begin at lines `# %%`; in a script without any, each top-level statement is one. After
     each there is a checkpoint of the session NAME. Run again, what is behind the last one is not
     run again, whatever stopped it; after a change in the script, the changed cell and all that
-    follow are. ARGUMENTS are the script's own (sys.argv).
+    follow are. ARGUMENTS are the script's own (sys.argv); options among them stand behind `--`.
     """
     from holdfast.model.errors import BadInput
     from holdfast.session import Session, script
