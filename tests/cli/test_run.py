@@ -158,6 +158,23 @@ def test_a_script_without_a_cell(program: Run, tmp_path: Path) -> None:
     assert (done.code, done.err) == (0, "empty.py: there is nothing to run\n")
 
 
+def test_with_other_arguments_everything_runs_anew(program: Run, script: Path) -> None:
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    assert program("run", "work", "script.py", "--", "1").out == "['1']\n"
+    assert "all done" in program("run", "work", "script.py", "--", "1").err
+    other = program("run", "work", "script.py", "--", "2")
+    assert other.out == "['2']\n"
+    assert other.err == "script.py: 2 cells to run, because its arguments were changed\n"
+    none = program("run", "work", "script.py")
+    assert none.out == "[]\n"
+    assert "because its arguments were changed" in none.err
+    assert "all done" in program("run", "work", "script.py").err
+
+    script.write_text("import sys\nassert not sys.argv\n")
+    failed = program("run", "work", "script.py", "--", "--of", "a b")
+    assert "`holdfast run work script.py -- --of 'a b'` goes on at cell 2" in failed.err
+
+
 def test_a_mistyped_option_runs_nothing(run: Run, script: Path, tmp_path: Path) -> None:
     wrong = run("run", "work", "script.py", "--dry-rum")
     assert wrong.code == 2

@@ -161,3 +161,28 @@ def test_a_rollback_to_what_is_gone_ends_the_line() -> None:
     # The content is its target's, and so is the mark that it bears.
     marked = after(cells[0], id="marked", parent=two.id, rollback_of="gone")
     assert plan(cells, line([marked, two, one], marked)).done == 1
+
+
+def test_with_other_arguments_nothing_has_run() -> None:
+    text = "a = 1\nb = 2\n"
+    plain, one, other = (cells_of(text, arguments=given) for given in ([], ["1"], ["2"]))
+    assert plain[0].stage == f"cell 1 of 2 #{plain[0].mark}"  # as it always was
+    for ran in (plain, one, other):
+        past = [after(cell) for cell in reversed(ran)]
+        for cells in (plain, one, other):
+            found = plan(cells, past)
+            assert found.done == (2 if cells is ran else 0)
+            assert found.changed == ("cell" if cells is ran else "arguments")
+            assert found.stale is (None if cells is ran else past[0])
+    past = [after(cell) for cell in reversed(one)]
+    assert restarted(plan(one, past), past, 2).at is past[1]
+    with pytest.raises(BadInput, match="cell 2 needs the cells before it"):
+        restarted(plan(other, past), past, 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [([], [""]), (["a", "b"], ["ab"]), (["", "a"], ["a", ""]), (["\udcff"], ["?"])],
+)
+def test_no_arguments_are_taken_for_others(one: list[str], other: list[str]) -> None:
+    assert cells_of("a", arguments=one)[0].stage != cells_of("a", arguments=other)[0].stage

@@ -61,7 +61,8 @@ def command(
     Cells begin at lines `# %%`; in a script without any, each top-level statement is one. After
     each there is a checkpoint of the session NAME. Run again, what is behind the last one is not
     run again, whatever stopped it; after a change in the script, the changed cell and all that
-    follow are. ARGUMENTS are the script's own (sys.argv); options among them stand behind `--`.
+    follow are, and with other arguments all of them. ARGUMENTS are the script's own (sys.argv);
+    options among them stand behind `--`.
     """
     from holdfast.model.errors import BadInput
     from holdfast.session import Session, script
@@ -70,7 +71,7 @@ def command(
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{file} is not UTF-8: {error.reason}", hint="save it as UTF-8") from None
-    cells = script.cells_of(text, str(file))
+    cells = script.cells_of(text, str(file), arguments)
     with invocation.store(create=True) as store:
         paths = [str(file.resolve().parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         session = Session(
@@ -117,7 +118,8 @@ def _told(plan: Plan, file: str) -> str:
     if not plan.rest:
         return f"{file}: {total}, all done; --from 1 runs them again"
     if plan.at is None:
-        why = "" if plan.stale is None else ", because its first cell was changed"
+        what = "arguments were" if plan.changed == "arguments" else "first cell was"
+        why = "" if plan.stale is None else f", because its {what} changed"
         return f"{file}: {total} to run{why}"
     goes_on = f"{file}: {total}; going on at cell {plan.done + 1} from {plan.at.short}"
     if plan.stale is not None:

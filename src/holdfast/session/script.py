@@ -2,17 +2,20 @@
 
 Progress is kept nowhere but in the lineage: the checkpoint after a cell bears, as its stage, the
 cell's *mark*, a hash over this cell and all before it. So a changed cell and everything after it
-has no mark in the lineage, and nothing else can get out of step.
+has no mark in the lineage, and nothing else can get out of step. The script's arguments, where it
+has any, stand beside the mark as a hash of their own: with others, nothing has run.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import os
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from blake3 import blake3
 
@@ -20,7 +23,10 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput
 
 _DIVIDER = re.compile(r"#\s*%%(?P<title>.*)")
-_STAGE = re.compile(r"cell (?P<number>\d+) of \d+ #(?P<mark>[0-9a-f]{16})")
+_STAGE = re.compile(
+    r"cell (?P<number>\d+) of \d+ #(?P<mark>[0-9a-f]{16})(?: with #(?P<arguments>[0-9a-f]{16}))?"
+)
+Change = Literal["cell", "arguments"]
 _MARK = 8  # bytes: enough to tell the versions of one script apart
 
 
@@ -34,11 +40,13 @@ class Cell:
     text: str
     title: str
     mark: str
+    arguments: str = ""  # the hash of the script's arguments, if there are any
 
     @property
     def stage(self) -> str:
         """What the checkpoint after this cell is marked with."""
-        return f"cell {self.number} of {self.of} #{self.mark}"
+        given = f" with #{self.arguments}" if self.arguments else ""
+        return f"cell {self.number} of {self.of} #{self.mark}{given}"
 
     @property
     def code(self) -> str:
@@ -54,16 +62,17 @@ class Plan:
     done: int  # so many cells are behind `at`
     at: Checkpoint | None
     stale: Checkpoint | None = None  # a later cell's checkpoint, of a script that was changed
+    changed: Change = "cell"  # since the one that is stale
 
     @property
     def rest(self) -> tuple[Cell, ...]:
         return self.cells[self.done :]
 
 
-def cells_of(text: str, name: str = "<script>") -> tuple[Cell, ...]:
+def cells_of(text: str, name: str = "<script>", arguments: Sequence[str] = ()) -> tuple[Cell, ...]:
     """A script's cells: between `# %%` lines, or each top-level statement where there are none.
 
-    Raises BadInput for what is no Python.
+    What they do may hang on the script's arguments. Raises BadInput for what is no Python.
     """
     try:
         tree = ast.parse(text, name)
@@ -82,7 +91,13 @@ def cells_of(text: str, name: str = "<script>") -> tuple[Cell, ...]:
         piece = "".join(lines[first - 1 : end - 1])
         if _has_code(piece, name, first):
             pieces.append((first, piece, title))
-    return tuple(_marked(pieces))
+    return tuple(_marked(pieces, _hash_of(arguments)))
+
+
+def _hash_of(arguments: Sequence[str]) -> str:
+    """No argument has a zero byte in it."""
+    given = b"".join(os.fsencode(each) + b"\0" for each in arguments)
+    return blake3(given).digest()[:_MARK].hex() if given else ""
 
 
 def _has_code(piece: str, name: str, first: int) -> bool:
@@ -117,7 +132,7 @@ def _statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
         end = max(end, node.end_lineno or first)
 
 
-def _marked(pieces: list[tuple[int, str, str]]) -> Iterator[Cell]:
+def _marked(pieces: list[tuple[int, str, str]], arguments: str) -> Iterator[Cell]:
     chain = b""
     for number, (first, piece, title) in enumerate(pieces, 1):
         # What only moved within the file, or lost a trailing blank line, is not changed.
@@ -129,6 +144,7 @@ def _marked(pieces: list[tuple[int, str, str]]) -> Iterator[Cell]:
             text=piece,
             title=title or _first_line(piece),
             mark=chain[:_MARK].hex(),
+            arguments=arguments,
         )
 
 
@@ -156,16 +172,27 @@ def line(checkpoints: Iterable[Checkpoint], head: Checkpoint | None) -> Iterator
 
 def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint]) -> Plan:
     """Go on after the last checkpoint in `past`, newest first, whose mark the script still has."""
-    marks = {cell.mark: cell.number for cell in cells}
-    stale = None
+    numbers = {(cell.mark, cell.arguments): cell.number for cell in cells}
+    arguments = cells[0].arguments if cells else ""
+    stale: Checkpoint | None = None
+    changed: Change = "cell"
     for checkpoint in past:
-        found = _STAGE.fullmatch(checkpoint.stage or "")
-        if found is None:
+        mark = _mark_of(checkpoint)
+        if mark is None:
             continue
-        if found["mark"] in marks:
-            return Plan(cells=cells, done=marks[found["mark"]], at=checkpoint, stale=stale)
-        stale = stale or checkpoint
-    return Plan(cells=cells, done=0, at=None, stale=stale)
+        if mark in numbers:
+            done = numbers[mark]
+            return Plan(cells=cells, done=done, at=checkpoint, stale=stale, changed=changed)
+        if stale is None:
+            stale = checkpoint
+            changed = "cell" if mark[1] == arguments else "arguments"
+    return Plan(cells=cells, done=0, at=None, stale=stale, changed=changed)
+
+
+def _mark_of(checkpoint: Checkpoint) -> tuple[str, str] | None:
+    """The mark of the cell that a checkpoint was made after, and the hash of its arguments."""
+    found = _STAGE.fullmatch(checkpoint.stage or "")
+    return (found["mark"], found["arguments"] or "") if found else None
 
 
 def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
@@ -183,8 +210,7 @@ def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
         return Plan(cells=plan.cells, done=0, at=None)
     wanted = plan.cells[number - 2]
     for checkpoint in past:
-        found = _STAGE.fullmatch(checkpoint.stage or "")
-        if found is not None and found["mark"] == wanted.mark:
+        if _mark_of(checkpoint) == (wanted.mark, wanted.arguments):
             return Plan(cells=plan.cells, done=number - 1, at=checkpoint)
     raise BadInput(
         f"the checkpoint after cell {number - 1} is gone",
