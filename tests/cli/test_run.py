@@ -297,3 +297,50 @@ def test_what_a_rollback_left_is_not_done(program: Run, script: Path, tmp_path: 
         planned = program("run", "work", "script.py", "--dry-run", environ=environ).err
         assert "script.py: 3 cells to run" in planned
     assert program("run", "work", "script.py").out == "[1, 2, 3]\n"
+
+
+def test_other_work_in_the_session_is_not_left_without_a_word(program: Run, script: Path) -> None:
+    program("repl", "lab", stdin="x = 41\n")
+    head = program("show", "session/lab", "--json").json["checkpoint"]["short"]
+    back = ("rollback", "session/lab", "--to", head)
+    ran = program("run", "lab", "script.py")
+    assert ran.err == (
+        "script.py: 3 cells to run\n"
+        f"session/lab has other work, up to {head}, and this begins a new line without it;"
+        f" `holdfast {' '.join(back)}` goes back to it\n"
+    )
+    assert program(*back).code == 0
+    assert "42" in program("repl", "lab", stdin="x + 1\n").out
+
+    assert program("run", "own", "script.py").err == "script.py: 3 cells to run\n"
+    assert program("run", "own", "script.py", "--from", "1").err == "script.py: 3 cells to run\n"
+    program("repl", "own", stdin="numbers.append(4)\n")
+    script.write_text(SCRIPT.replace("note(3)", "note(30)"))
+    ran = program("run", "own", "script.py")
+    assert ran.out == "[1, 2, 30]\n"
+    assert "session/own has other work, up to " in ran.err
+    assert ", and this goes on from " in ran.err
+
+
+def test_another_script_is_called_so(program: Run, script: Path) -> None:
+    program("run", "work", "script.py")
+    head = program("show", "session/work", "--json").json["checkpoint"]["short"]
+    script.with_name("other.py").write_text("y = 1\n")
+    told = program("run", "work", "other.py", "--dry-run").err
+    assert told.splitlines()[0] == (
+        f"other.py: 1 cell to run, because {head} is of another script, script.py"
+    )
+    assert f"`holdfast rollback session/work --to {head}` goes back to it" in told
+    script.with_name("other.py").write_text(SCRIPT.replace("note(2)", "note(20)"))
+    told = program("run", "work", "other.py", "--dry-run").err
+    assert f": {head} is of another script, script.py\n" in told
+    script.write_text(SCRIPT.replace("numbers = []", "numbers = [0]"))
+    told = program("run", "work", "script.py", "--dry-run").err
+    assert told == "script.py: 3 cells to run, because its first cell was changed\n"
+
+
+def test_a_script_without_code_is_not_done(run: Run, script: Path) -> None:
+    script.write_text("# %% only words\n# to come\n")
+    told = run("run", "work", "script.py")
+    assert (told.code, told.err) == (0, "script.py: no code, and so nothing to run\n")
+    assert run("run", "work", "script.py", "--from", "1").code == 11

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput
 from holdfast.model.subject import Subject
-from holdfast.session.script import Cell, cells_of, line, plan, restarted
+from holdfast.session.script import Cell, cells_of, left, line, plan, restarted, script_of
 
 TEXT = '''# A script.
 import os
@@ -186,3 +186,38 @@ def test_with_other_arguments_nothing_has_run() -> None:
 )
 def test_no_arguments_are_taken_for_others(one: list[str], other: list[str]) -> None:
     assert cells_of("a", arguments=one)[0].stage != cells_of("a", arguments=other)[0].stage
+
+
+def test_another_script_under_the_same_name_is_told_apart() -> None:
+    one, other = cells_of("a = 1\n"), cells_of("b = 2\n", arguments=["x"])
+    past = [after(one[0], reason="run one.py")]
+    assert script_of(past[0]) == "one.py"
+    assert plan(other, past, "other.py").changed == "script"
+    assert plan(other, past, "one.py").changed == "arguments"
+    forked = [after(one[0], reason="fork of session/s")]
+    assert plan(cells_of("b = 2\n"), forked, "other.py").changed == "cell"  # nobody can tell
+    assert script_of(after(one[0], stage=None, reason="run one.py")) is None  # somebody's words
+
+
+def test_work_of_others_that_a_plan_leaves() -> None:
+    cells = cells_of("a = 1\nb = 2\n")
+    own = after(cells[0], reason="run s.py")
+    by_hand = after(cells[0], id="by hand", parent=own.id, stage=None)
+
+    def leaves(*past: Checkpoint, name: str = "s.py", text: str = "a = 1\nb = 3\n") -> bool:
+        return left(plan(cells_of(text), past, name), past, name) is not None
+
+    assert not leaves()
+    assert not leaves(own)
+    assert not leaves(own, text="a = 2\n")  # its own former self: that is said already
+    assert leaves(by_hand)
+    assert leaves(by_hand, own)
+    assert not leaves(by_hand, own, text="a = 1\n")  # nothing is run
+    assert leaves(own, name="t.py", text="c = 1\n")
+    assert not leaves(own, name="t.py")  # it goes on where the other ended
+
+
+def test_no_cell_of_a_script_without_code_can_be_run_again() -> None:
+    with pytest.raises(BadInput, match="no cell 1") as told:
+        restarted(plan((), []), [], 1)
+    assert told.value.hint == "the script has no code"

@@ -80,11 +80,14 @@ def command(
             fresh=True,
             env={"PYTHONPATH": os.pathsep.join(paths)},
         )
-        past = list(script.line(store.list(), store.head(session.subject)))
-        plan = script.plan(cells, past)
+        head = store.head(session.subject)
+        past = list(script.line(store.list(), head))
+        plan = script.plan(cells, past, file.name)
         if start is not None:
             plan = script.restarted(plan, past, start)
         invocation.tell(_told(plan, str(file)))
+        if head is not None and script.left(plan, past, file.name) is not None:
+            invocation.tell(_left(plan, head))
         outcome = Outcome(plan, [None] * plan.done)
         if plan.rest and not dry_run:
             asyncio.run(Run(session, file, arguments, outcome, quiet=invocation.json).all())
@@ -112,19 +115,44 @@ def _told(plan: Plan, file: str) -> str:
     """The plan for a person who is about to watch it."""
     from holdfast.view.words import count
 
+    if not plan.cells:
+        return f"{file}: no code, and so nothing to run"
     total = count(len(plan.cells), "cell")
     if not plan.cells:
         return f"{file}: there is nothing to run"
     if not plan.rest:
         return f"{file}: {total}, all done; --from 1 runs them again"
     if plan.at is None:
-        what = "arguments were" if plan.changed == "arguments" else "first cell was"
-        why = "" if plan.stale is None else f", because its {what} changed"
-        return f"{file}: {total} to run{why}"
+        return f"{file}: {total} to run{_why_all(plan)}"
     goes_on = f"{file}: {total}; going on at cell {plan.done + 1} from {plan.at.short}"
     if plan.stale is not None:
-        goes_on += f": that cell was changed after {plan.stale.short}"
+        other = f"{plan.stale.short} is of another script, {_script_of(plan.stale)}"
+        same = f"that cell was changed after {plan.stale.short}"
+        goes_on += f": {other if plan.changed == 'script' else same}"
     return goes_on
+
+
+def _why_all(plan: Plan) -> str:
+    if plan.stale is None:
+        return ""
+    if plan.changed == "script":
+        return f", because {plan.stale.short} is of another script, {_script_of(plan.stale)}"
+    what = "arguments were" if plan.changed == "arguments" else "first cell was"
+    return f", because its {what} changed"
+
+
+def _script_of(checkpoint: Checkpoint) -> str:
+    from holdfast.session.script import script_of
+    from holdfast.view.words import printable
+
+    return printable(script_of(checkpoint) or "")
+
+
+def _left(plan: Plan, head: Checkpoint) -> str:
+    """What becomes of work in the session that is not the script's, and how to have it back."""
+    goes = "this begins a new line" if plan.at is None else f"this goes on from {plan.at.short}"
+    back = f"`holdfast rollback {head.subject} --to {head.short}` goes back to it"
+    return f"{head.subject} has other work, up to {head.short}, and {goes} without it; {back}"
 
 
 @dataclass(slots=True)
@@ -227,6 +255,8 @@ class Run:
         await self.session.execute(code, check=True)
 
     async def _cell(self, cell: Cell, screen: Screen) -> bool:
+        from holdfast.session import script
+
         execution = self.session.stream(cell.code, on_input=screen.ask)
         async for event in execution:
             screen.write(event.text, event.stream)
@@ -237,7 +267,7 @@ class Run:
             if result.error.traceback and not self._asked:
                 screen.write(_in_file(result.error.traceback, self.file), "stderr")
             return False
-        made = await self.session.checkpoint(reason=f"run {self.file.name}", stage=cell.stage)
+        made = await self.session.checkpoint(reason=script.reason(self.file.name), stage=cell.stage)
         self.outcome.seconds.append(result.duration)
         self.outcome.last = made.checkpoint
         return True

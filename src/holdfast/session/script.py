@@ -26,7 +26,8 @@ _DIVIDER = re.compile(r"#\s*%%(?P<title>.*)")
 _STAGE = re.compile(
     r"cell (?P<number>\d+) of \d+ #(?P<mark>[0-9a-f]{16})(?: with #(?P<arguments>[0-9a-f]{16}))?"
 )
-Change = Literal["cell", "arguments"]
+Change = Literal["cell", "arguments", "script"]
+_RUN = "run "  # with the script's name: why a checkpoint of it was made
 _MARK = 8  # bytes: enough to tell the versions of one script apart
 
 
@@ -170,8 +171,23 @@ def line(checkpoints: Iterable[Checkpoint], head: Checkpoint | None) -> Iterator
         at = known.get(at.parents[0]) if at.parents and target is None else None
 
 
-def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint]) -> Plan:
-    """Go on after the last checkpoint in `past`, newest first, whose mark the script still has."""
+def reason(name: str) -> str:
+    """Why checkpoints are made of the script with that file name."""
+    return _RUN + name
+
+
+def script_of(checkpoint: Checkpoint) -> str | None:
+    """The file name of the script that a checkpoint was made of; None where nobody can tell."""
+    if _mark_of(checkpoint) is None or not checkpoint.reason.startswith(_RUN):
+        return None
+    return checkpoint.reason.removeprefix(_RUN)
+
+
+def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint], name: str | None = None) -> Plan:
+    """Go on after the last checkpoint in `past`, newest first, whose mark the script still has.
+
+    `name` is the script's file name: what ran under another one was another script.
+    """
     numbers = {(cell.mark, cell.arguments): cell.number for cell in cells}
     arguments = cells[0].arguments if cells else ""
     stale: Checkpoint | None = None
@@ -185,7 +201,10 @@ def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint]) -> Plan:
             return Plan(cells=cells, done=done, at=checkpoint, stale=stale, changed=changed)
         if stale is None:
             stale = checkpoint
-            changed = "cell" if mark[1] == arguments else "arguments"
+            if name is not None and script_of(checkpoint) not in (None, name):
+                changed = "script"
+            elif mark[1] != arguments:
+                changed = "arguments"
     return Plan(cells=cells, done=0, at=None, stale=stale, changed=changed)
 
 
@@ -195,8 +214,19 @@ def _mark_of(checkpoint: Checkpoint) -> tuple[str, str] | None:
     return (found["mark"], found["arguments"] or "") if found else None
 
 
+def left(plan: Plan, past: Sequence[Checkpoint], name: str) -> Checkpoint | None:
+    """The work that a plan turns away from, and that is none of the script `name`: a prompt's, say,
+    or another script's. `past` is the line of the head."""
+    if not plan.rest or not past or past[0] is plan.at:
+        return None
+    last = past[0]
+    return last if _mark_of(last) is None or script_of(last) not in (None, name) else None
+
+
 def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
     """The same, but with cell `number` run again. Raises BadInput when it is not there."""
+    if not plan.cells:
+        raise BadInput(f"there is no cell {number}", hint="the script has no code")
     if not 1 <= number <= len(plan.cells):
         raise BadInput(
             f"there is no cell {number}", hint=f"the script has cells 1 to {len(plan.cells)}"
