@@ -114,6 +114,14 @@ def test_from_a_cell(program: Run, script: Path, tmp_path: Path) -> None:
     wrong = program("run", "work", "script.py", "--from", "7")
     assert wrong.code == 11
     assert "the script has cells 1 to 3" in wrong.err
+    for number in ("0", "-1", ""):
+        assert program("run", "work", "script.py", "--from", number).code == 2
+
+    assert program("run", "work", "script.py", "--from", "second").out == "[1, 2, 3]\n"
+    assert log(tmp_path) == [1, 2, 3, 3, 2, 3]
+    wrong = program("run", "work", "script.py", "--from", "secnd")
+    assert wrong.code == 11
+    assert "did you mean 'second'?" in wrong.err
 
 
 def test_json_has_the_cells_and_the_output_goes_to_stderr(program: Run, script: Path) -> None:

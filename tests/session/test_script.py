@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput
 from holdfast.model.subject import Subject
-from holdfast.session.script import Cell, cells_of, left, line, plan, restarted, script_of
+from holdfast.session.script import (
+    Cell,
+    cells_of,
+    left,
+    line,
+    number_of,
+    plan,
+    restarted,
+    script_of,
+)
 
 TEXT = '''# A script.
 import os
@@ -221,3 +230,17 @@ def test_no_cell_of_a_script_without_code_can_be_run_again() -> None:
     with pytest.raises(BadInput, match="no cell 1") as told:
         restarted(plan((), []), [], 1)
     assert told.value.hint == "the script has no code"
+
+
+def test_a_cell_is_named_by_its_title() -> None:
+    cells = cells_of("# %% load\na = 1\n# %% sort\nb = 1\n# %%\nc = 1\n# %% sort\nd = 1\n")
+    assert number_of(cells, "load") == 1
+    assert number_of(cells, "c = 1") == 3
+    with pytest.raises(BadInput, match="2 cells have the title 'sort'") as told:
+        number_of(cells, "sort")
+    assert told.value.hint == "by number: 2, 4"
+    with pytest.raises(BadInput, match="no cell has the title 'laod'") as told:
+        number_of(cells, "laod")
+    assert told.value.hint == "did you mean 'load'?"
+    with pytest.raises(BadInput, match="no cell has the title"):
+        number_of((), "load")

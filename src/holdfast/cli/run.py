@@ -41,11 +41,32 @@ class Strict(click.Command):
             raise UsageError(error.format_message(), hint=hint) from None
 
 
+class CellName(click.ParamType[int | str]):
+    """A cell's number, or its title."""
+
+    name = "cell"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        text = str(value).strip()
+        number = text.lstrip("+-")
+        if number and not number.isdecimal():
+            return text
+        return Number(1).convert(text, param, ctx)
+
+
 @click.command("run", cls=Strict)
 @click.argument("name")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--from", "start", type=Number(1), metavar="CELL", help="Run from this cell on.")
+@click.option(
+    "--from",
+    "start",
+    type=CellName(),
+    metavar="CELL",
+    help="Run from this cell on: its number, or its title.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
 @click.pass_obj
 def command(
@@ -53,7 +74,7 @@ def command(
     name: str,
     file: Path,
     arguments: tuple[str, ...],
-    start: int | None,
+    start: int | str | None,
     dry_run: bool,
 ) -> None:
     """Run a script's cells in a durable session, resuming where it stopped.
@@ -83,6 +104,8 @@ def command(
         head = store.head(session.subject)
         past = list(script.line(store.list(), head))
         plan = script.plan(cells, past, file.name)
+        if isinstance(start, str):
+            start = script.number_of(cells, start)
         if start is not None:
             plan = script.restarted(plan, past, start)
         invocation.tell(_told(plan, str(file)))

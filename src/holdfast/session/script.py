@@ -15,6 +15,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from blake3 import blake3
@@ -221,6 +222,23 @@ def left(plan: Plan, past: Sequence[Checkpoint], name: str) -> Checkpoint | None
         return None
     last = past[0]
     return last if _mark_of(last) is None or script_of(last) not in (None, name) else None
+
+
+def number_of(cells: tuple[Cell, ...], title: str) -> int:
+    """Which cell has that title. Raises BadInput when none has it, or several."""
+    found = [cell.number for cell in cells if cell.title == title]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(
+            f"{len(found)} cells have the title {title!r}",
+            hint=f"by number: {', '.join(map(str, found))}",
+        )
+    close = get_close_matches(title, [cell.title for cell in cells], n=1)
+    raise BadInput(
+        f"no cell has the title {title!r}",
+        hint=f"did you mean {close[0]!r}?" if close else "`--dry-run --json` lists the cells",
+    )
 
 
 def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
