@@ -244,3 +244,21 @@ def test_a_cell_is_named_by_its_title() -> None:
     assert told.value.hint == "did you mean 'load'?"
     with pytest.raises(BadInput, match="no cell has the title"):
         number_of((), "load")
+
+
+def test_another_title_is_no_change() -> None:
+    before = cells_of("# %% load\na = 1\n# %% sort\n# how\nb = 2\n")
+    past = [after(cell) for cell in reversed(before)]
+    assert plan(cells_of("# %%\na = 1\n#%% Sort it\n# how\nb = 2\n"), past).rest == ()
+    assert plan(cells_of("a = 1\n# %% sort\n# how\nb = 2\n"), past).rest == ()
+    assert plan(cells_of("# %% load\na = 1\n# %% sort\n# why\nb = 2\n"), past).done == 1
+    assert plan(cells_of("# %% load\na = 1\n# how\nb = 2\n"), past).done == 0
+
+
+def test_marks_that_were_made_with_the_titles_still_count() -> None:
+    cells = cells_of("# %% a\nq=1\n# %% b\nw=2\n# %% c\ne=3\n")
+    stages = ("cell 2 of 3 #ab926dab0502c016", "cell 1 of 3 #dde391f83edd0078")
+    past = [after(cells[0], stage=stage, id=stage) for stage in stages]
+    found = plan(cells, past)
+    assert (found.done, found.at) == (2, past[0])
+    assert restarted(found, past, 2).at is past[1]

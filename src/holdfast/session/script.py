@@ -24,6 +24,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput
 
 _DIVIDER = re.compile(r"#\s*%%(?P<title>.*)")
+_TITLE = re.compile(r"#[^\S\r\n]*%%[^\r\n]*")
 _STAGE = re.compile(
     r"cell (?P<number>\d+) of \d+ #(?P<mark>[0-9a-f]{16})(?: with #(?P<arguments>[0-9a-f]{16}))?"
 )
@@ -42,7 +43,13 @@ class Cell:
     text: str
     title: str
     mark: str
+    former: str  # the same as it was once made, with the titles: such are in stores
     arguments: str = ""  # the hash of the script's arguments, if there are any
+
+    @property
+    def marks(self) -> tuple[tuple[str, str], ...]:
+        """What a checkpoint bears that was made after this cell."""
+        return (self.mark, self.arguments), (self.former, self.arguments)
 
     @property
     def stage(self) -> str:
@@ -135,10 +142,12 @@ def _statements(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _marked(pieces: list[tuple[int, str, str]], arguments: str) -> Iterator[Cell]:
-    chain = b""
+    chain = titled = b""
     for number, (first, piece, title) in enumerate(pieces, 1):
-        # What only moved within the file, or lost a trailing blank line, is not changed.
-        chain = blake3(chain + piece.strip("\r\n").encode()).digest()
+        # What only moved within the file, or lost a trailing blank line, is not changed; nor is
+        # what is only called something else.
+        chain = blake3(chain + _untitled(piece).strip("\r\n").encode()).digest()
+        titled = blake3(titled + piece.strip("\r\n").encode()).digest()
         yield Cell(
             number=number,
             of=len(pieces),
@@ -146,8 +155,15 @@ def _marked(pieces: list[tuple[int, str, str]], arguments: str) -> Iterator[Cell
             text=piece,
             title=title or _first_line(piece),
             mark=chain[:_MARK].hex(),
+            former=titled[:_MARK].hex(),
             arguments=arguments,
         )
+
+
+def _untitled(piece: str) -> str:
+    """A cell without the line that begins it."""
+    found = _TITLE.match(piece)
+    return piece[found.end() :] if found else piece
 
 
 def _first_line(piece: str) -> str:
@@ -189,7 +205,7 @@ def plan(cells: tuple[Cell, ...], past: Iterable[Checkpoint], name: str | None =
 
     `name` is the script's file name: what ran under another one was another script.
     """
-    numbers = {(cell.mark, cell.arguments): cell.number for cell in cells}
+    numbers = {mark: cell.number for cell in cells for mark in cell.marks}
     arguments = cells[0].arguments if cells else ""
     stale: Checkpoint | None = None
     changed: Change = "cell"
@@ -258,7 +274,7 @@ def restarted(plan: Plan, past: Iterable[Checkpoint], number: int) -> Plan:
         return Plan(cells=plan.cells, done=0, at=None)
     wanted = plan.cells[number - 2]
     for checkpoint in past:
-        if _mark_of(checkpoint) == (wanted.mark, wanted.arguments):
+        if _mark_of(checkpoint) in wanted.marks:
             return Plan(cells=plan.cells, done=number - 1, at=checkpoint)
     raise BadInput(
         f"the checkpoint after cell {number - 1} is gone",
