@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +73,21 @@ def test_two_parents_open_a_lane() -> None:
 
 
 def test_a_parent_that_is_gone_ends_the_line() -> None:
-    assert picture(checkpoint("c", "gone"), checkpoint("a")) == ["○ c", "○ a"]
+    assert picture(checkpoint("c", "gone"), checkpoint("a")) == ["○ c", "", "○ a"]
+
+
+def test_lines_that_have_nothing_in_common_are_apart() -> None:
+    drawn = picture(
+        checkpoint("d", "c"), checkpoint("c"), checkpoint("b", "a"), checkpoint("a"), head="d"
+    )
+    assert drawn == ["● d", "○ c", "", "○ b", "○ a"]
+
+
+def test_lines_are_apart_beside_one_that_goes_on() -> None:
+    drawn = picture(checkpoint("d", "a"), checkpoint("c"), checkpoint("b"), checkpoint("a"))
+    assert drawn == ["○ d", "│ ○ c", "│", "│ ○ b", "○ a"]
+    drawn = picture(checkpoint("d", "b"), checkpoint("c"), checkpoint("b"), checkpoint("a"))
+    assert drawn == ["○ d", "│ ○ c", "○ b", "", "○ a"]
 
 
 def test_ascii() -> None:
@@ -107,3 +122,6 @@ def test_any_graph_is_drawn_once_and_in_order(data: st.DataObject) -> None:
     for row in rows:
         assert row.graph == row.graph.rstrip()
         assert row.graph.count("○") == (row.checkpoint is not None)
+    for row, below in pairwise(rows):
+        if row.checkpoint and below.checkpoint and row.graph.index("○") == below.graph.index("○"):
+            assert below.checkpoint.id in row.checkpoint.parents

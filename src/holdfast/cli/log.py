@@ -21,6 +21,7 @@ def command(invocation: Invocation, subject: str, moves: bool) -> None:
     """Draw the lineage of a subject: head, forks and rollbacks.
 
     Newest first; a full circle is the head, and a line leads from each checkpoint to its parent.
+    Lines that do not descend from each other have a gap between them.
     """
     from holdfast.server import shapes
     from holdfast.view.lineage import trace

@@ -16,7 +16,7 @@ _ASCII = str.maketrans("●○│├─┼┴╯╮", "*o||-+'/\\")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the drawing; a row without a checkpoint only joins or opens lanes."""
+    """One line of the drawing; a row without a checkpoint only joins, opens or parts lanes."""
 
     graph: str
     checkpoint: Checkpoint | None = None
@@ -65,9 +65,13 @@ def draw(checkpoints: Sequence[Checkpoint], head: str | None) -> list[Row]:
     known = {checkpoint.id for checkpoint in checkpoints}
     lanes: list[str | None] = []  # the checkpoint that each lane leads down to
     rows: list[Row] = []
+    ended: int | None = None  # where the line of the row above came to its beginning
     for checkpoint in checkpoints:
         waiting = [at for at, lane in enumerate(lanes) if lane == checkpoint.id]
         column = waiting[0] if waiting else _free(lanes, 0)
+        if column == ended:
+            # Right below, it would seem to be the parent of what does not descend from it.
+            rows.append(Row(_line(lanes, column, " ")))
         if len(waiting) > 1:
             rows.append(Row(_join(lanes, column, waiting[1:], "╯")))
             for at in waiting[1:]:
@@ -77,6 +81,7 @@ def draw(checkpoints: Sequence[Checkpoint], head: str | None) -> list[Row]:
         rows.append(Row(_line(lanes, column, node), checkpoint))
         parents = [parent for parent in checkpoint.parents if parent in known]
         lanes[column] = parents[0] if parents else None
+        ended = None if parents else column
         opened = []
         for parent in parents[1:]:
             if parent not in lanes:
