@@ -138,9 +138,12 @@ def test_a_move_to_what_is_gone_cannot_be_undone(store: Store, save) -> None:
     first, second = save(b"1"), save(b"2")
     store.restore(first)
     store.delete(second)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"{second.id} .*deleted or pruned cannot be had back"):
         store.undo("state/x")
     assert store.head("state/x") == first
+    store.delete(first)
+    with pytest.raises(NotFound, match=f"{first.id} .*deleted or pruned cannot be had back"):
+        store.undo("state/x")
 
 
 def test_a_fork_is_a_new_subject(store: Store, save) -> None:

@@ -12,7 +12,7 @@ from holdfast.store.composition import Composition
 from holdfast.store.draft import Draft
 from holdfast.store.faces.opened import Opened, Reference, check_trust, subject_of, tick
 from holdfast.store.leases import Right
-from holdfast.store.log.catalogue import Catalogue, Record
+from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Entry, Move, Verb
 
 
@@ -74,7 +74,10 @@ class Moving(Opened):
         return self._copy(source, subject, source, "fork", lease=lease)
 
     def undo(self, subject: Subject | str, *, lease: Right | None = None) -> HeadMove:
-        """Take the last move of a subject's head back; undoing twice does it again."""
+        """Take the last move of a subject's head back; undoing twice does it again.
+
+        Raises NotFound when the head was at a checkpoint before that is gone.
+        """
         name = str(subject_of(subject))
         self._ledger.refresh()
         fence = self._right(name, lease)
@@ -85,8 +88,12 @@ class Moving(Opened):
             if not steps:
                 raise NotFound(f"there is no subject {name}")
             last = steps[-1]
-            if last.before is not None:
-                now.record(last.before)
+            if last.before is not None and last.before not in now.records:
+                raise NotFound(
+                    f"{name} was at {id_text(last.before)} before, which is gone:"
+                    " what was deleted or pruned cannot be had back",
+                    hint=f"`holdfast log {name}` shows what is left",
+                )
             move = Move(
                 subject=name,
                 before=last.after,
