@@ -119,6 +119,40 @@ def test_stats(run: Run, ids: list[str], holdfast_home: Path) -> None:
     assert run("stats", "--store", "memory://", "--json").json["dedup_ratio"] is None
 
 
+# delete
+
+
+def test_all_of_a_subject_is_deleted(run: Run, ids: list[str]) -> None:
+    with open_store() as store:
+        store.pin(ids[0])
+        store.fork(ids[1], "fork")
+        fill(store, "state/other", 2)
+    head = run("delete", "state/demo", "--dry-run")
+    assert head.err == "1 checkpoint would be deleted; 2 more of state/demo would go with --all\n"
+    assert run("delete", ids[2], "--dry-run").err == "1 checkpoint would be deleted\n"
+    planned = run("delete", "state/demo", "--all", "--dry-run")
+    assert planned.err == "3 checkpoints would be deleted\n"
+    assert len(planned.out.splitlines()) == 4
+    with open_store() as store:
+        assert len(store.list("state/demo")) == 3
+        with store.lease("state/demo"):
+            refused = run("delete", "state/other", "state/demo", "--all")
+        assert refused.code == 4
+        assert "state/demo is in use by" in refused.err
+        assert len(store.list()) == 6  # all of them or none
+
+    done = run("delete", "state/demo", "--all", "--json").json
+    assert ({each["id"] for each in done["deleted"]}, done["dry_run"]) == (set(ids), False)
+    with open_store() as store:
+        assert {str(each.subject) for each in store.subjects()} == {"state/fork", "state/other"}
+        assert store.head("state/demo") is None
+    gone = run("undo", "state/demo")
+    assert gone.code == 3
+    assert "cannot be had back" in gone.err
+    assert run("delete", "state/none", "--all").code == 3
+    assert run("delete", "state/other", ids[0], "--all").code == 11  # no subject
+
+
 # names
 
 

@@ -59,7 +59,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "unpin": ("unpin", "Leave pinned checkpoints to the retention again."),
         "tag": ("tag", "Show, set or remove the tags of a checkpoint."),
         "prune": ("prune", "Remove the checkpoints that no policy keeps, and free their bytes."),
-        "delete": ("delete", "Delete single checkpoints."),
+        "delete": ("delete", "Delete single checkpoints, or all of a subject."),
     },
     "Set up": {
         "init": ("init", "Make a store, where there is none yet."),
