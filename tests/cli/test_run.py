@@ -350,5 +350,5 @@ def test_another_script_is_called_so(program: Run, script: Path) -> None:
 def test_a_script_without_code_is_not_done(run: Run, script: Path) -> None:
     script.write_text("# %% only words\n# to come\n")
     told = run("run", "work", "script.py")
-    assert (told.code, told.err) == (0, "script.py: no code, and so nothing to run\n")
+    assert (told.code, told.err) == (0, "script.py: there is nothing to run\n")
     assert run("run", "work", "script.py", "--from", "1").code == 11

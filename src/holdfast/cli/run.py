@@ -139,7 +139,7 @@ def _told(plan: Plan, file: str) -> str:
     from holdfast.view.words import count
 
     if not plan.cells:
-        return f"{file}: no code, and so nothing to run"
+        return f"{file}: there is nothing to run"
     total = count(len(plan.cells), "cell")
     if not plan.cells:
         return f"{file}: there is nothing to run"
