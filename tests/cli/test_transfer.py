@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.main import main
+from holdfast.store import open_store
 
 Run = Callable[..., Any]
 
@@ -109,10 +110,34 @@ def test_strangers_are_told_apart(
     refused = run("restore", "state/demo", "--store", there)
     assert refused.code == 8
     assert theirs in refused.err  # and not the key of whoever took it in
+    late = run("import", file, "--store", there, "--trust")  # what came as foreign stays foreign
+    short = run("show", "state/demo", "--json").json["checkpoint"]["short"]
+    assert "1 checkpoint is here already as foreign" in late.out
+    assert f"`holdfast restore {short} --trust`" in late.out
+    assert run("restore", "state/demo", "--store", there).code == 8
     assert run("restore", "state/demo", "--store", there, "--trust").code == 0
     other = str(tmp_path / "other")
     assert "foreign" not in run("import", file, "--store", other, "--trust").out
     assert run("restore", "state/demo", "--store", other).code == 0
+
+
+def test_a_parent_that_did_not_come_along_is_not_called_deleted(
+    run: Run, ids: list[str], there: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "demo.holdfast")
+    run("rollback", "state/demo", "--to", ids[0])
+    store = open_store()
+    head = store.head("state/demo")
+    assert head is not None
+    with store.draft("state/demo", reason="after it") as draft:
+        draft.put("still", b"always the same")
+        draft.commit()
+    run("export", head.id, file)
+    run("import", file, "--store", there)
+    shown = run("show", "state/demo", "--store", there).out
+    assert f"{ids[-1]} (not in this store)" in shown
+    assert f"{ids[0]} (not in this store)" in shown
+    assert "deleted" not in shown + run("log", "state/demo", "--store", there).out
 
 
 def test_a_head_that_stays_is_spoken_of(

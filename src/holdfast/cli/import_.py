@@ -29,7 +29,7 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
 
     Everything is verified first, and when something is wrong nothing is taken in; `-` is stdin.
     Who signed a checkpoint stays with it: one by an unknown key is listed, and restored only with
-    --trust.
+    --trust. What is here already stays as it came, whatever --trust says.
     """
     from holdfast.cli.progress import bar
     from holdfast.server import shapes
@@ -42,7 +42,7 @@ def command(invocation: Invocation, file: str, trust: bool, dry_run: bool) -> No
         report = store.import_archive(source, trust=trust, dry_run=dry_run, progress=progress)
         head = store.head(report.checkpoint.subject)
     behind = head is not None and head.id != report.checkpoint.id
-    invocation.show(shapes.imported(report), lambda: _page(report, behind))
+    invocation.show(shapes.imported(report), lambda: _page(report, behind, trust))
 
 
 def _opened(file: str) -> AbstractContextManager[BinaryIO]:
@@ -56,7 +56,7 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
         raise from_path_error(error, "reading the archive") from error
 
 
-def _page(report: ImportReport, behind: bool) -> str:
+def _page(report: ImportReport, behind: bool, trust: bool) -> str:
     from holdfast.cli.rows import CHECKPOINT_COLUMNS, checkpoint_row
     from holdfast.model.moment import now
     from holdfast.view.table import table
@@ -71,7 +71,15 @@ def _page(report: ImportReport, behind: bool) -> str:
         sentence += f"; {len(report.already)} {'is' if len(report.already) == 1 else 'are'} here"
         sentence += " already"
     lines = [rows, sentence] if listed else [sentence]
-    if report.checkpoint.foreign:
+    strange = [one for one in report.already if one.foreign]
+    if trust and strange and not report.dry_run:
+        kept = "checkpoint is" if len(strange) == 1 else "checkpoints are"
+        lines.append(
+            f"{len(strange)} {kept} here already as foreign, and --trust changes nothing about"
+            f" that; `holdfast restore {strange[-1].short} --trust` accepts one, `holdfast key"
+            " import` everything its maker signs"
+        )
+    elif report.checkpoint.foreign:
         lines.append("foreign: signed by a key that is not known here; restoring asks for --trust")
     if behind and not report.dry_run:
         subject, short = report.checkpoint.subject, report.checkpoint.short

@@ -141,8 +141,6 @@ def _told(plan: Plan, file: str) -> str:
     if not plan.cells:
         return f"{file}: there is nothing to run"
     total = count(len(plan.cells), "cell")
-    if not plan.cells:
-        return f"{file}: there is nothing to run"
     if not plan.rest:
         return f"{file}: {total}, all done; --from 1 runs them again"
     if plan.at is None:

@@ -116,7 +116,7 @@ def _facts(checkpoint: Checkpoint, head: bool, shorts: Mapping[str, str]) -> lis
     from holdfast.view.words import age, day, notes, size
 
     def name(id: str) -> str:  # noqa: A002
-        return shorts.get(id, f"{id} (deleted)")
+        return shorts.get(id, f"{id} (not in this store)")
 
     facts = [
         ("id", checkpoint.id),

@@ -192,7 +192,7 @@ def lineage(value: Lineage, now: datetime, *, signed_in: bool) -> str:
             continue
         checkpoint = row.checkpoint
         remarks: list[Child] = [_notes(checkpoint, checkpoint.id == value.head)]
-        target = shorts.get(checkpoint.rollback_of or "", "a deleted one")
+        target = shorts.get(checkpoint.rollback_of or "", "one that is not in this store")
         if checkpoint.rollback_of and target not in checkpoint.reason:
             remarks.append(f"back to {target} ")
         for parent in checkpoint.parents:
@@ -239,7 +239,7 @@ def manifest(
             group(
                 element("a", element("code", shorts[each]), href=_checkpoint_path(each))
                 if each in shorts
-                else "a deleted one",
+                else "one that is not in this store",
                 " ",
             )
             for each in checkpoint.parents

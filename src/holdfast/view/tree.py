@@ -51,7 +51,7 @@ def tree(lineage: Lineage, shorts: dict[str, str]) -> str:
 
 def _relations(checkpoint: Checkpoint, lineage: Lineage, shorts: dict[str, str]) -> Iterator[str]:
     """Where a checkpoint came from, and what was made of it."""
-    target = shorts.get(checkpoint.rollback_of or "", "a deleted one")
+    target = shorts.get(checkpoint.rollback_of or "", "one that is not in this store")
     if checkpoint.rollback_of and target not in checkpoint.reason:
         yield f"back to {target}"
     for origin in lineage.origins:

@@ -235,7 +235,7 @@ function row(props: {
           <span class="soft">
             back to{" "}
             {relation.rollbackOf === "gone" ? (
-              "a deleted one"
+              "one that is not in this store"
             ) : (
               <CheckpointLink checkpoint={relation.rollbackOf} />
             )}

@@ -116,7 +116,11 @@ function Facts(props: { checkpoint: Checkpoint; relatives: Record<string, string
   const { checkpoint, relatives } = props;
   const shared = Math.max(0, checkpoint.size_bytes - checkpoint.stored_bytes);
   const other = (id: string) =>
-    relatives[id] ? <CheckpointLink checkpoint={{ id, short: relatives[id] }} /> : "a deleted one";
+    relatives[id] ? (
+      <CheckpointLink checkpoint={{ id, short: relatives[id] }} />
+    ) : (
+      "one that is not in this store"
+    );
   return (
     <section class="card" aria-label="Facts">
       <div class="sizes">

@@ -156,7 +156,7 @@ function Moves({ lineage }: { lineage: Lineage }) {
   const moves = lineage.moves.slice(-MOST_MOVES).reverse();
   const shorts = new Map(lineage.checkpoints.map((each) => [each.id, each.short]));
   const name = (id: string | null) =>
-    id === null ? "nothing" : (shorts.get(id) ?? "a deleted one");
+    id === null ? "nothing" : (shorts.get(id) ?? "one that is not in this store");
   return (
     <details class="moves">
       <summary>How the head moved ({lineage.moves.length})</summary>
