@@ -25,7 +25,8 @@ def test_the_first_time(visit: Watched, store: Store) -> None:
     expect(page.get_by_role("heading", name="Nothing is frozen yet")).to_be_visible()
     for empty in (page, other):
         expect(empty.get_by_role("button", name="Make an example")).to_be_enabled()
-        expect(empty.get_by_role("main")).to_contain_text("await session.checkpoint(")
+        expect(empty.get_by_role("main")).to_contain_text("    session.checkpoint(")
+        compile(empty.locator("main pre").inner_text(), "what to type", "exec")  # in a file, too
     other.get_by_role("link", name="Start a session or a sandbox").click()
     expect(other.get_by_role("button", name="Start or resume")).to_be_visible()
     other.go_back()

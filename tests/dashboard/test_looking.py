@@ -135,6 +135,16 @@ def test_a_variable_that_is_a_script_stays_text(visit: Watched, store: Store) ->
     assert (page.locator("script").count(), page.locator("img").count()) == (1, 0)
 
 
+def test_a_comparison_without_a_changed_variable_says_so(visit: Watched, store: Store) -> None:
+    with sync.Session("calm", store=store) as session:
+        session.execute("x = 1", check=True)
+        first = session.checkpoint()
+        session.execute("1 + 1", check=True)
+        second = session.checkpoint()
+    page = visit(f"/diff?before={first.id}&after={second.id}")
+    expect(page.get_by_role("heading", name="No variable changed")).to_be_visible()
+
+
 def test_everything_follows_the_store(visit: Watched, store: Store) -> None:
     first, second, third = visit("/"), visit("/subjects/state/live"), visit("/")
     expect(second.get_by_role("alert")).to_contain_text("no checkpoints of state/live")

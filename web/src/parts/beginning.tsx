@@ -8,11 +8,11 @@ import type { Example } from "../shapes";
 import { Link } from "./links";
 import { attempt, tell } from "./toasts";
 
-const FIRST_STEPS = `from holdfast import Session
+const FIRST_STEPS = `from holdfast import sync
 
-async with Session(name="first") as session:
-    await session.execute("x = 41 + 1")
-    await session.checkpoint(reason="trying it out")`;
+with sync.Session(name="first") as session:
+    session.execute("x = 41 + 1")
+    session.checkpoint(reason="trying it out")`;
 
 export function Beginning() {
   const [busy, setBusy] = useState(false);

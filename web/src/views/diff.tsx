@@ -91,6 +91,11 @@ function Page({ both }: { both: Both }) {
         </Empty>
       )}
       {variables.length > 0 && <Variables pairs={variables} />}
+      {parts.length > 0 && diff.variables?.length === 0 && (
+        <Empty title="No variable changed">
+          <p>What differs is listed below.</p>
+        </Empty>
+      )}
       {values.length > 0 && (
         <section aria-label="Values">
           <h2>{count(values.length + diff.more_values, "value")}</h2>
