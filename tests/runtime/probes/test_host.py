@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +62,17 @@ def test_libraries_are_looked_up_without_importing() -> None:
 def test_a_missing_extra_names_its_command() -> None:
     finding = host.judge_extra("s3", {"obstore": None})
     assert finding.status is Status.MISSING
-    assert finding.mends == "pip install '.[s3]'"
+    assert finding.mends == host.installing("s3", host.checkout(), sys.executable)
+
+
+def test_the_command_works_from_elsewhere_and_keeps_a_checkout_in_place(repository: Path) -> None:
+    assert host.checkout() == repository
+    told = host.installing("s3", Path("/a checkout"), "/a checkout/.venv/bin/python")
+    assert shlex.split(told) == [
+        "/a checkout/.venv/bin/python", "-m", "pip", "install", "-e", "/a checkout[s3]",
+    ]  # fmt: skip
+    assert host.installing(None, Path("/h"), "/p") == "/p -m pip install -e /h"
+    assert host.installing("s3", None, "/p") == "/p -m pip install 'holdfast[s3]'"
 
 
 def test_the_extras_are_those_of_the_package(repository: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import sys
 from pathlib import Path
 
@@ -126,10 +127,28 @@ def judge_core(versions: dict[str, str | None]) -> Finding:
     absent = [name for name, version in versions.items() if version is None]
     if absent:
         detail = f"not installed: {', '.join(absent)}"
-        mends = "pip install ."
+        mends = installing(None, checkout(), sys.executable)
         return Finding("libraries", Status.MISSING, detail, mends=mends, enables=ALL_LEVELS)
     detail = ", ".join(f"{name} {version}" for name, version in versions.items())
     return Finding("libraries", Status.OK, detail, enables=ALL_LEVELS)
+
+
+def checkout() -> Path | None:
+    """The checkout that this program runs from, if it does: installed in place."""
+    root = Path(__file__).resolve().parents[4]
+    here = root / "src" / "holdfast" / "runtime"
+    return root if (root / "pyproject.toml").is_file() and here.is_dir() else None
+
+
+def installing(extra: str | None, root: Path | None, python: str) -> str:
+    """The command that installs Holdfast with an extra, from whatever folder it is typed in.
+
+    A checkout stays installed in place: a copy of it would not follow the next `git pull`.
+    """
+    more = f"[{extra}]" if extra else ""
+    if root is None:
+        return f"{shlex.quote(python)} -m pip install {shlex.quote(f'holdfast{more}')}"
+    return f"{shlex.quote(python)} -m pip install -e {shlex.quote(f'{root}{more}')}"
 
 
 def probe_extras() -> list[Finding]:
@@ -145,7 +164,7 @@ def judge_extra(extra: str, versions: dict[str, str | None]) -> Finding:
     absent = [name for name, version in versions.items() if version is None]
     if absent:
         detail = f"not installed: {', '.join(absent)}"
-        mends = f"pip install '.[{extra}]'"
+        mends = installing(extra, checkout(), sys.executable)
         return Finding(f"extra {extra}", Status.MISSING, detail, mends=mends)
     detail = ", ".join(f"{name} {version}" for name, version in versions.items())
     return Finding(f"extra {extra}", Status.OK, detail)
