@@ -33,6 +33,21 @@ def test_the_dry_run_is_what_is_then_removed(store: Store, save, place, noise, l
     assert len(store.list("state/y")) == 6
 
 
+def test_what_small_checkpoints_leave_in_the_log_is_counted(store: Store, save, noise) -> None:
+    for i in range(5):
+        save(noise(1000, i))
+    planned = store.prune(Last(2), dry_run=True)
+    report = store.prune(Last(2))
+    assert (report.reclaimed_bytes, report.pending_bytes) == (0, 0)
+    assert 3 * 1000 < report.log_bytes == planned.log_bytes < 3 * 2000
+    assert store.prune(Last(2)).log_bytes == 0  # of what it removed itself
+    for i in range(5, 150):
+        save(noise(1000, i))
+    folded = store.prune(Last(2))
+    assert folded.log_bytes == 0
+    assert folded.reclaimed_bytes > 100 * 1000
+
+
 @pytest.mark.parametrize("size", [50_000, 900_000, 2 * MB])
 def test_reclaimed_bytes_are_true(store: Store, save, place: Path, noise, used, size: int) -> None:
     for i in range(12):

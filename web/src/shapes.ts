@@ -139,6 +139,7 @@ export interface Pruning {
   }[];
   reclaimed_bytes: number;
   pending_bytes: number;
+  log_bytes: number;
   problems: string[];
 }
 export interface Importing {

@@ -207,6 +207,8 @@ def _page(report: PruneReport, stored: bool) -> str:
     )
     would = "would be " if report.dry_run else ""
     pending = f", {size(report.pending_bytes)} later" if report.pending_bytes else ""
+    if report.log_bytes:
+        pending += f", {size(report.log_bytes)} when the log is folded"
     summary = (
         f"{count(len(report.removed), 'checkpoint')} {would}removed, {len(report.kept)} kept;"
         f" {size(report.reclaimed_bytes)} {would}reclaimed{pending}"

@@ -124,6 +124,7 @@ SCHEMAS: dict[str, Schema] = {
         kept=_list(_object(checkpoint=_ref("Checkpoint"), why=_TEXT)),
         reclaimed_bytes=_COUNT,
         pending_bytes=_COUNT,
+        log_bytes=_COUNT,
         problems=_list(_TEXT),
     ),
     "Importing": _object(

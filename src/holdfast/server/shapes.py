@@ -167,6 +167,7 @@ def pruning(value: PruneReport) -> Shape:
         "kept": [{"checkpoint": checkpoint(each), "why": why} for each, why in value.kept],
         "reclaimed_bytes": value.reclaimed_bytes,
         "pending_bytes": value.pending_bytes,
+        "log_bytes": value.log_bytes,
         "problems": [str(each) for each in value.problems],
     }
 

@@ -8,6 +8,7 @@ left that began before that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +24,7 @@ from holdfast.store.chunks.index import mappable
 from holdfast.store.chunks.packs import PackWriter
 from holdfast.store.doubts import Doubts, damaged
 from holdfast.store.ledger import Ledger
-from holdfast.store.log.catalogue import Catalogue, Record, id_text
+from holdfast.store.log.catalogue import Catalogue, Record, id_bytes, id_text
 from holdfast.store.log.entries import (
     Condemn,
     Disown,
@@ -56,12 +57,14 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What a prune did, or would do. `pending_bytes` go when operations in progress are over."""
+    """What a prune did, or would do. `pending_bytes` go when operations in progress are over,
+    `log_bytes` when the log is folded: they are entries of what this prune removed."""
 
     kept: tuple[tuple[Checkpoint, str], ...]
     removed: tuple[Checkpoint, ...]
     reclaimed_bytes: int
     pending_bytes: int
+    log_bytes: int = 0
     dry_run: bool = False
     problems: tuple[Problem, ...] = ()  # of the log; while it has any, nothing is removed
 
@@ -82,6 +85,15 @@ def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: date
     return PrunePlan(tuple(kept), tuple(removed))
 
 
+def entries(now: Catalogue, decided: PrunePlan) -> Counter[bytes]:
+    """How many bytes of each volume are entries of what is to go."""
+    found: Counter[bytes] = Counter()
+    for one in decided.removed:
+        frame = now.record(id_bytes(one.id) or b"").frame
+        found[frame.origin] += len(frame.header) + frame.body_size
+    return found
+
+
 def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
     """What executing the plan would free at least, without touching anything."""
     now = ledger.catalogue
@@ -99,27 +111,35 @@ def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
         removed=decided.removed,
         reclaimed_bytes=sum(volume.size for volume in unneeded),
         pending_bytes=0,
+        log_bytes=entries(now, decided).total(),
         dry_run=True,
         problems=doubts.problems,
     )
 
 
 def execute(
-    ledger: Ledger, decided: PrunePlan, doubts: Doubts, progress: Progress | None = None
+    ledger: Ledger,
+    decided: PrunePlan,
+    dead: Counter[bytes],
+    doubts: Doubts,
+    progress: Progress | None = None,
 ) -> PruneReport:
     """Free what is dead, move what is alive out of what is mostly dead, fold the log. What the
-    doubts are about is given up: whoever does not want that has asked them before."""
+    doubts are about is given up: whoever does not want that has asked them before. `dead` are the
+    `entries` of what has gone, of which the report says how much is still there."""
     collector = _Collector(ledger, doubts, progress)
     # What is dead goes first, so that a full disk has room for what is moved.
     collector.condemn_dead()
     reclaimed, _ = collector.delete()
     collector.move_survivors()
     more, pending = collector.delete()
+    left = {volume.name for volume in ledger.backend.volumes() if not volume.is_pack}
     return PruneReport(
         kept=decided.kept,
         removed=decided.removed,
         reclaimed_bytes=max(0, reclaimed + more - collector.rewritten_bytes),
         pending_bytes=pending,
+        log_bytes=sum(size for name, size in dead.items() if name in left),
         problems=doubts.problems,
     )
 

@@ -90,17 +90,19 @@ class Keeping(Opened):
             return collect.estimate(self._ledger, plan, found)
         if not accept_loss:
             found.refuse()
+        dead = collect.entries(self._ledger.catalogue, plan)
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
             # Decided anew on each try: a pin or a restore that came first counts.
-            nonlocal plan
+            nonlocal plan, dead
             plan = collect.plan(now, policy, only, moment.now())
+            dead = collect.entries(now, plan)
             doomed = tuple(cast(bytes, id_bytes(one.id)) for one in plan.removed)
             return Drop(ids=doomed, time=tick(now)), b""
 
         if plan.removed:
             self._ledger.append(build)
-        return collect.execute(self._ledger, plan, found, progress)
+        return collect.execute(self._ledger, plan, dead, found, progress)
 
     def _drop(self, doomed: set[bytes], fences: Mapping[str, int]) -> None:
         def build(now: Catalogue) -> tuple[Entry, bytes]:
