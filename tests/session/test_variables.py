@@ -56,6 +56,8 @@ def test_a_diff_can_be_printed() -> None:
         "  numbers changed", "  gone removed", "  new added",
     ]  # fmt: skip
     assert "exact, " in lines[0]
+    assert "list 2 items, " in lines[0]  # and not only how many bytes
+    assert "str 4 characters, " in lines[1]
     assert " -> " in lines[0]
     assert nothing.splitlines()[1:] == ["  the same content"]
 

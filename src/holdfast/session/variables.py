@@ -60,9 +60,10 @@ class SessionDiff(Diff):
 
 
 def told(item: Item) -> str:
-    """`exact, 24 B`; for what did not come through whole, why."""
+    """`exact, list 2 items, 24 B`; for what did not come through whole, why."""
+    what = " ".join(each for each in (item.type_name, item.summary) if each)
     more = size(item.size_bytes) if item.size_bytes else item.reason
-    return f"{item.outcome}, {more}" if more else item.outcome
+    return ", ".join(each for each in (item.outcome, what, more) if each)
 
 
 def compare(store: Store, diff: Diff, *, trust: bool = False) -> list[VariableChange] | None:
