@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.quantities import brief, parse_duration, parse_port, parse_size
+from holdfast.cli.quantities import (
+    brief,
+    duration_text,
+    parse_duration,
+    parse_port,
+    parse_size,
+    size_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +72,25 @@ def test_durations(text: str, duration: timedelta) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
         parse_duration(text)
+
+
+@given(st.integers(0, 10**15), st.sampled_from([1, 1000, 1024, 10**6, 1 << 20, 1 << 30]))
+def test_what_is_shown_can_be_typed(number: int, scale: int) -> None:
+    shown = size_text(number * scale)
+    assert shown is None or parse_size(shown) == number * scale
+    seconds = number % 10**9
+    told = duration_text(float(seconds))
+    assert (told is None) == (seconds < 60)
+    assert told is None or parse_duration(told) == timedelta(seconds=seconds)
+
+
+def test_round_numbers_are_short() -> None:
+    assert [size_text(each) for each in (0, 1, 10 << 30, 2 << 30, 10**6, 1500)] == [
+        None, None, "10GiB", "2GiB", "1MB", None,
+    ]  # fmt: skip
+    assert [duration_text(each) for each in (30.0, 90.5, 300.0, 3600.0, 5400.0)] == [
+        None, None, "5m", "1h", "1h30m",
+    ]  # fmt: skip
 
 
 @given(st.text(max_size=20) | st.from_regex(r"[0-9]{1,4} ?[smhdwkMGi]{0,2}B?", fullmatch=True))

@@ -184,6 +184,9 @@ def test_a_checkpoint_instead_of_a_subject(run: Run, ids: list[str]) -> None:
     assert outcome.code == 11
     assert outcome.err.endswith(f"hint: holdfast rollback state/demo --to {short}\n")
     assert "its subject is state/demo" in run("log", short).err
+    outcome = run("rollback", "state/demo~99")
+    assert outcome.code == 11
+    assert outcome.err.endswith("hint: holdfast rollback state/demo --to state/demo~99\n")
 
 
 # show
@@ -400,6 +403,11 @@ def test_config(run: Run, no_config: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert rows["store"] == ["memory://", "--store"]
     assert rows["token"] == ["(hidden)", "HOLDFAST_TOKEN"]
     assert rows["engine"] == ["auto", "default"]
+    assert rows["cache_limit"] == ["10737418240", "(10GiB)", "default"]
+    assert rows["session_idle_timeout"] == ["3600", "(1h)", "default"]
+    assert rows["sandbox_cpus"] == ["2", "default"]
+    told = {each["name"]: each["value"] for each in run("config", "--json").json["settings"]}
+    assert (told["cache_limit"], told["session_idle_timeout"]) == (10737418240, 3600.0)
     (folder / "config.toml").write_text("prot = 9000\n")
     outcome = run("list")
     assert outcome.code == 11

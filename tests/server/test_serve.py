@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.cli.person import Person
 from tests.server.conftest import ANSWER, HOLDFAST, PATIENCE, Server, Starter, add
 from tests.server.sandbox_client import created
 
@@ -50,6 +51,21 @@ def test_it_ends_when_asked(start: Starter, number: int) -> None:
     assert (code, errors) == (0, "stopped\n")
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.address}/status")
+
+
+@pytest.mark.parametrize("given", ["", "a-token-of-ones-own"])
+def test_who_is_watching_is_told_how_to_keep_the_token(
+    given: str, holdfast_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", given)
+    person = Person("serve", "--port", "0", "--engine", "process")
+    try:
+        person.sees(r"\r\ntoken: [\w-]+\r\n")
+        person.child.sendintr()
+        said = person.sees("stopped\r\n")
+    finally:
+        person.leaves()
+    assert ("set HOLDFAST_TOKEN to keep it" in said) == (not given)
 
 
 def _connect(address: str) -> socket.socket:

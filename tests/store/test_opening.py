@@ -60,6 +60,18 @@ def test_addresses_that_mean_nothing() -> None:
         open_store("file://elsewhere/path")
 
 
+@pytest.mark.parametrize("address", ["s3:/bucket", "gs:/b/p", "file:/tmp/x", "memory:/"])
+def test_a_url_with_one_slash_makes_no_folder(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="not a store address") as caught:
+        open_store(address)
+    assert "a URL needs //" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
+    assert open_store(f"./{address}").url == str(tmp_path / address)  # whoever means it says so
+
+
 def test_what_is_not_there_is_only_made_when_wanted(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no store at") as caught:
         open_store(tmp_path / "none", create=False)

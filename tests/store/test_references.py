@@ -57,6 +57,21 @@ def test_what_means_nothing_is_said_with_a_hint(store: Store, save, reference, s
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("reference", ["929", "a", "abc~1"])
+def test_a_short_id_that_is_too_short_is_said(store: Store, save, reference: str) -> None:
+    save()
+    with pytest.raises(NotFound) as caught:
+        store.resolve(reference)
+    assert "at least 4 digits" in (caught.value.hint or "")
+
+
+def test_a_fork_of_another_kind_is_told_what_to_write(store: Store, save) -> None:
+    made = save()
+    with pytest.raises(BadInput) as caught:
+        store.fork(made, "session/foo")
+    assert caught.value.hint == "a fork is of the same kind: call it state/foo"
+
+
 @pytest.mark.parametrize("reference", ["seance/x", "state/a b", "state/x~" + "9" * 5000])
 def test_what_is_no_subject_is_bad_input(store: Store, save, reference: str) -> None:
     save()

@@ -31,10 +31,7 @@ def command(invocation: Invocation) -> None:
         },
         lambda: table(
             (Column("SETTING", "bold"), Column("VALUE", cut=2), Column("FROM", "dim", cut=1)),
-            (
-                (each.setting.name, "-" if each.shown is None else str(each.shown), each.source)
-                for each in values
-            ),
+            ((each.setting.name, each.told, each.source) for each in values),
         ),
     )
     if not path.exists():

@@ -70,6 +70,27 @@ def parse_duration(text: str) -> timedelta:
     return duration
 
 
+def size_text(count: int) -> str | None:
+    """`10GiB`, as `parse_size` reads it; None when it is no round number of any unit."""
+    for unit in ("pi", "ti", "gi", "mi", "ki", "p", "t", "g", "m", "k"):
+        scale = (1024 if unit.endswith("i") else 1000) ** _POWER[unit[0]]
+        if count and count % scale == 0:
+            letter = unit[0] if unit == "k" else unit[0].upper()
+            return f"{count // scale}{letter}{unit[1:]}B"
+    return None
+
+
+def duration_text(seconds: float) -> str | None:
+    """`1h30m`, as `parse_duration` reads it; None below a minute, and for parts of a second."""
+    if seconds < 60 or seconds % 1:
+        return None
+    left, steps = int(seconds), []
+    for unit in "dhms":
+        number, left = divmod(left, _SECONDS[unit])
+        steps += [f"{number}{unit}"] if number else []
+    return "".join(steps)
+
+
 class Number(click.ParamType[int]):
     """An option's whole number."""
 

@@ -56,6 +56,12 @@ def find_subject(store: Store, text: str, hint: str = "its subject is {subject}"
         alike = _alike(store, text)
         if alike:
             raise BadInput(f"not a subject: {text!r}", hint=alike)
+    name, tilde, _ = text.partition("~")
+    if tilde and "/" in name:
+        raise BadInput(
+            f"{text!r} means a checkpoint, and a subject is needed here",
+            hint=hint.format(subject=name, id=text),
+        )
     subject = Subject.parse(text)
     if not store.history(subject):
         raise NotFound(

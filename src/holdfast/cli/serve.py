@@ -175,7 +175,8 @@ def command(
                 drills=Drills(store, _schedule(settings)),
                 tenants=tenants,
             )
-            serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url))
+            made = token is not None and settings["token"] is None
+            serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url, made))
     invocation.tell("stopped")
 
 
@@ -298,8 +299,10 @@ def _token(given: object) -> str:
     return given if isinstance(given, str) else secrets.token_urlsafe(32)
 
 
-def _tell(invocation: Invocation, url: str, token: str | None, store: str) -> None:
+def _tell(invocation: Invocation, url: str, token: str | None, store: str, made: bool) -> None:
     """Say where the server is. Whoever waits for these lines may use it, or stop it, at once."""
     lines = [f"holdfast is at {url}", f"store: {store}", *([f"token: {token}"] if token else [])]
     invocation.show({"address": url, "token": token, "store": store}, lambda: "\n".join(lines))
     sys.stdout.flush()
+    if made and sys.stderr.isatty():  # a log wants no advice
+        invocation.tell("the token is new at each start; set HOLDFAST_TOKEN to keep it")

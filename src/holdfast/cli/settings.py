@@ -9,8 +9,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from holdfast.cli.quantities import parse_size
+from holdfast.cli.quantities import duration_text, parse_size, size_text
 from holdfast.model.errors import BadInput, Denied, from_os_error
 from holdfast.model.home import home
 
@@ -104,6 +105,7 @@ class Setting:
     default: Callable[[Mapping[str, str]], object]
     in_file: bool = True
     secret: bool = False
+    unit: Literal["bytes", "seconds"] | None = None
 
     @property
     def variable(self) -> str:
@@ -119,13 +121,13 @@ KNOWN = (
     ),
     Setting(name="store", parse=_text, default=lambda environ: str(home(environ) / "store")),
     Setting(name="s3_endpoint", parse=_text, default=lambda _: None),
-    Setting(name="cache_limit", parse=_size, default=lambda _: 10 * 1024**3),
+    Setting(name="cache_limit", parse=_size, default=lambda _: 10 * 1024**3, unit="bytes"),
     Setting(name="host", parse=_text, default=lambda _: "127.0.0.1"),
     Setting(name="port", parse=_port, default=lambda _: 8787),
     Setting(name="engine", parse=_one_of(*ENGINES), default=lambda _: "auto"),
     Setting(name="auth", parse=_one_of(*AUTHS), default=lambda _: "token"),
     Setting(name="sessions", parse=_one_of(*SESSIONS), default=lambda _: "auto"),
-    Setting(name="session_idle_timeout", parse=_amount, default=lambda _: 3600.0),
+    Setting(name="session_idle_timeout", parse=_amount, default=lambda _: 3600.0, unit="seconds"),
     Setting(name="drill_every", parse=_hours, default=lambda _: 0.0),
     Setting(name="drill_most", parse=_count(1), default=lambda _: 10),
     Setting(name="drill_subjects", parse=_text, default=lambda _: "*"),
@@ -138,14 +140,14 @@ KNOWN = (
     Setting(name="quota", parse=_count(0), default=lambda _: None),
     Setting(name="max_starting", parse=_count(1), default=lambda _: 4),
     Setting(name="max_waiting", parse=_count(0), default=lambda _: 16),
-    Setting(name="max_wait", parse=_amount, default=lambda _: 30.0),
+    Setting(name="max_wait", parse=_amount, default=lambda _: 30.0, unit="seconds"),
     Setting(name="egress", parse=_one_of(*EGRESS), default=lambda _: "public"),
-    Setting(name="idle_timeout", parse=_amount, default=lambda _: 300.0),
-    Setting(name="sandbox_memory", parse=_bytes(16 << 20), default=lambda _: 2 << 30),
-    Setting(name="sandbox_disk", parse=_bytes(1 << 20), default=lambda _: 2 << 30),
+    Setting(name="idle_timeout", parse=_amount, default=lambda _: 300.0, unit="seconds"),
+    Setting(name="sandbox_memory", parse=_bytes(16 << 20), default=lambda _: 2 << 30, unit="bytes"),
+    Setting(name="sandbox_disk", parse=_bytes(1 << 20), default=lambda _: 2 << 30, unit="bytes"),
     Setting(name="sandbox_cpus", parse=_amount, default=lambda _: 2.0),
     Setting(name="sandbox_processes", parse=_count(4), default=lambda _: 256),
-    Setting(name="sandbox_seconds", parse=_amount, default=lambda _: 3600.0),
+    Setting(name="sandbox_seconds", parse=_amount, default=lambda _: 3600.0, unit="seconds"),
     Setting(name="token", parse=_text, default=lambda _: None, in_file=False, secret=True),
     Setting(name="key", parse=_text, default=lambda _: None, in_file=False, secret=True),
     Setting(
@@ -172,6 +174,21 @@ class Value:
     def shown(self) -> object:
         """The value for eyes and logs: secrets stay secret."""
         return "(hidden)" if self.setting.secret and self.value is not None else self.value
+
+    @property
+    def told(self) -> str:
+        """The same for people: `3600 (1h)` is what can be typed, and what it means."""
+        shown = self.shown
+        if shown is None:
+            return "-"
+        if isinstance(shown, float) and shown.is_integer():
+            shown = int(shown)
+        text = None
+        if isinstance(shown, int | float) and self.setting.unit == "seconds":
+            text = duration_text(shown)
+        elif isinstance(shown, int) and self.setting.unit == "bytes":
+            text = size_text(shown)
+        return f"{shown} ({text})" if text else str(shown)
 
 
 Settings = Mapping[str, Value]

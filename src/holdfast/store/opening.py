@@ -22,6 +22,9 @@ from holdfast.store.store import Store
 
 Ask = Callable[[bool], Secret | None]  # told whether the secret is a new one
 
+_OBJECTS = ("s3", "gs", "az")
+_SCHEMES = ("file", "memory", *_OBJECTS)
+
 
 def open_store(
     url: str | os.PathLike[str] | None = None,
@@ -119,6 +122,11 @@ def open_backend(
     """The place that an address names."""
     if not address:
         raise BadInput("an empty store address", hint="give a directory or memory://")
+    if (scheme := address.partition(":/")[0]) in _SCHEMES and "://" not in address:
+        raise BadInput(
+            f"not a store address: {address!r}",
+            hint=f"a URL needs //: {scheme}://...; for a folder of that name, write ./{scheme}:",
+        )
     try:
         if "://" not in address:
             return LocalBackend(Path(address).expanduser().absolute(), create=create)
@@ -133,7 +141,7 @@ def open_backend(
                 f"{address!r} names another machine", hint="file:///path has three slashes"
             )
         return LocalBackend(Path(unquote(parts.path)), create=create)
-    if parts.scheme in ("s3", "gs", "az"):
+    if parts.scheme in _OBJECTS:
         return _open_objects(address, create, environ)
     raise Unsupported(
         f"stores of the kind {parts.scheme}:// are not supported",

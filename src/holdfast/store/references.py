@@ -15,6 +15,7 @@ from holdfast.model.subject import Subject
 from holdfast.store.log.catalogue import Catalogue, Record, id_bytes
 
 _HEX = re.compile(r"[0-9a-fA-F]{4,64}")
+_TOO_SHORT = re.compile(r"[0-9a-fA-F]{1,3}")
 _ANCESTOR = re.compile(r"(.+?)((?:~[0-9]{0,9})+)")
 _SHOWN = 5
 
@@ -56,6 +57,11 @@ def _base(catalogue: Catalogue, text: str) -> Record:
             return record
     if _HEX.fullmatch(text):
         return _short(catalogue, text.lower())
+    if _TOO_SHORT.fullmatch(text):
+        raise NotFound(
+            f"nothing is called {text!r}",
+            hint="a short id has at least 4 digits; `holdfast list` shows them",
+        )
     raise NotFound(
         f"nothing is called {text!r}",
         hint="give an id, a short id, a subject such as session/analysis, or a tag",

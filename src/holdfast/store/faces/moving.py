@@ -69,7 +69,10 @@ class Moving(Opened):
         kind = Subject.parse(source.commit.subject).kind
         first, slash, rest = name.partition("/")
         if slash and first in KINDS and first != kind:
-            raise BadInput(f"a {kind} cannot be forked into a {first}", hint=f"{kind}/{rest}")
+            raise BadInput(
+                f"a {kind} cannot be forked into a {first}",
+                hint=f"a fork is of the same kind: call it {kind}/{rest}",
+            )
         subject = Subject(kind, name.removeprefix(f"{kind}/"))
         return self._copy(source, subject, source, "fork", lease=lease)
 
