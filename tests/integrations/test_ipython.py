@@ -19,6 +19,7 @@ from jupyter_client.manager import KernelManager
 from holdfast.integrations.ipython.magics import _only_magic, _without_marker
 from holdfast.integrations.ipython.names import is_own, session_name
 from holdfast.store import Store, open_store
+from holdfast.view.reports import read_report
 
 DEADLINE = 60.0
 
@@ -337,6 +338,67 @@ def test_the_commands(start: Start, store: Callable[[], Store]) -> None:
     assert "variables of its own" in kernel.said
     kernel.run("x.append('later')")
     assert kernel.run("x") == [1, "later"]
+
+
+def test_a_session_that_cannot_be_had_leaves_the_one_that_is_there(
+    start: Start, store: Callable[[], Store]
+) -> None:
+    owner = start(HOLDFAST_SESSION="lab")
+    owner.run(LOAD)
+    owner.run("x = 'theirs'")
+    owner.run("%checkpoint")
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("x = [1]")
+    kernel.run("%holdfast bad name", fails=True)
+    assert "bad subject name" in kernel.said
+    assert "session/analysis goes on" in kernel.said
+    kernel.run("%holdfast lab", fails=True)
+    assert "session/lab is in use by" in kernel.said
+    assert "session/analysis goes on" in kernel.said
+    kernel.run("%holdfast analysis")
+    assert "this is session/analysis" in kernel.said
+    kernel.run("x.append(2)")
+    durable(store(), f"cell {kernel.number}")  # each cell still is
+    kernel.run("%log")
+    assert f"cell {kernel.number - 1}" in kernel.said
+
+    # one that is free, but is none
+    with store().draft("session/odd") as draft:
+        draft.put("bytes", b"something else")
+        draft.commit()
+    kernel.run("%holdfast odd", fails=True)
+    assert "session/analysis goes on" in kernel.said
+    assert kernel.run("x") == [1, 2]
+    kernel.run("x.append(3)")
+    durable(store(), f"cell {kernel.number}")
+    owner.run("%unload_ext holdfast")
+    kernel.run("%holdfast lab")
+    assert kernel.run("x") == "theirs"
+    kernel.run("%holdfast analysis")
+    assert kernel.run("x") == [1, 2, 3]
+
+
+def test_definitions_go_on_in_another_session(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("class Station:\n    def wet(self):\n        return 5\noslo = Station()")
+    kernel.run("%holdfast what-if")
+    kernel.run("def later():\n    return oslo.wet()")
+    kernel.run("%checkpoint")
+    opened = store()
+    head = opened.head("session/what-if")
+    assert head is not None
+    report = read_report(opened, opened.show(head))
+    assert report is not None
+    tiers = {item.name: (item.outcome, item.tier) for item in report.items}
+    assert tiers["Station"] == tiers["later"] == ("rebuilt", "source")
+    kernel.kill()
+    kernel = start(HOLDFAST_SESSION="what-if")
+    kernel.run(LOAD)
+    assert kernel.run("later(), type(oslo) is Station") == (5, True)
+    source = kernel.run("import inspect; inspect.getsource(Station.wet)")
+    assert source.startswith("    def wet(self):")
 
 
 def test_a_transaction(start: Start, store: Callable[[], Store]) -> None:

@@ -25,7 +25,8 @@ class Cells(ast.NodeTransformer):
         self._named: Any = shell.compile.cache
 
     def install(self) -> None:
-        self._workspace.definitions.install()
+        if self._workspace.definitions.circumstances is None:  # else the session before this did
+            self._workspace.definitions.install()
         self._shell.compile.cache = self._cache  # nothing else tells the name of a cell's code
         self._shell.ast_transformers.append(self)
 

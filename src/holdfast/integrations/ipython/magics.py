@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from holdfast.view import magics, session
 
 if TYPE_CHECKING:
     from holdfast.model.report import Report
+    from holdfast.model.subject import Subject
 
 TRANSACTION = "%%transaction"
 _ATTRIBUTE = "holdfast"  # of the shell, where the extension is found again
@@ -45,9 +46,8 @@ class Extension:
             ("post_run_cell", self._after),
         )
 
-    def begin(self, replace: bool) -> None:
-        """Own the session and bring it back; then watch the shell. Raises HoldfastError."""
-        report = self._notebook.begin(replace)
+    def install(self, report: Report | None) -> None:
+        """Watch the shell, whose session has begun with this report."""
         self._due = report is None  # what this very cell did beside loading
         self._cells.install()
         self._farewell.install()
@@ -62,18 +62,35 @@ class Extension:
         atexit.register(self._notebook.close)
         self._greet(report)
 
-    def keep(self) -> None:
-        """A last checkpoint, if there is anything to keep."""
-        if self._notebook.names():
-            self._notebook.freeze("before another session").result()
+    @property
+    def subject(self) -> Subject:
+        """The session."""
+        return self._notebook.subject
+
+    def leave_for(self, name: str) -> tuple[Notebook, Report | None] | None:
+        """Begin another session in this kernel, with what is known of its definitions, after a last
+        checkpoint of this one. None when this one is meant.
+
+        Raises HoldfastError; then this one goes on as if nothing had been said.
+        """
+        other = Notebook(self._shell, name, None, self._notebook)
+        if other.subject == self.subject:
+            return None
+        other.history.own()
+        try:
+            self._notebook.settle()
+            if self._notebook.names():
+                self._notebook.freeze("before another session").result()
+            return other, other.begin(replace=True)
+        except BaseException:
+            other.history.disown()
+            raise
 
     def end(self) -> None:
         """Take everything away again."""
         atexit.unregister(self._notebook.close)
-        try:
+        with _telling():
             self._notebook.settle()
-        except HoldfastError as error:
-            _tell(f"holdfast: {error}")
         for event, function in self._changes:
             self._shell.events.unregister(event, function)
         self._shell.input_transformers_cleanup.remove(_without_marker)
@@ -85,7 +102,8 @@ class Extension:
         self._shell.magics_manager.magics["cell"].pop(TRANSACTION.strip("%"), None)
         if self._theirs is not None:
             lines["whos"] = self._theirs
-        self._notebook.close()
+        with _telling():
+            self._notebook.close()
 
     def _greet(self, report: Report | None) -> None:
         subject, history = self._notebook.subject, self._notebook.history
@@ -140,7 +158,7 @@ class Extension:
                 assert command is not None
                 self._run(command)
             except HoldfastError as error:
-                raise Misused(f"{error}; {error.hint}" if error.hint else str(error)) from None
+                raise Misused(_words(error)) from None
 
         usage, what = magics.MAGICS[name]
         run.__doc__ = f"{f'%{name} {usage}'.strip()}: {what}."
@@ -183,20 +201,17 @@ class Extension:
             print(f"{usage:24} {what}")
 
 
-def load(shell: Any, name: str | None = None) -> None:
-    """Make a shell durable; a session that was asked for by `name` replaces what is there.
-
-    Raises IPython's UsageError.
-    """
+def load(shell: Any) -> None:
+    """Make a shell durable. Raises IPython's UsageError."""
     if getattr(shell, _ATTRIBUTE, None) is not None:
         return
     try:
-        chosen = name or session_name(os.environ, shell.user_ns, Path.cwd())
-        extension = Extension(shell, Notebook(shell, chosen.removeprefix("session/"), None))
-        extension.begin(replace=name is not None)
+        chosen = session_name(os.environ, shell.user_ns, Path.cwd())
+        notebook = Notebook(shell, _bare(chosen), None)
+        report = notebook.begin()
     except HoldfastError as error:
-        raise Misused(f"{error}; {error.hint}" if error.hint else str(error)) from None
-    setattr(shell, _ATTRIBUTE, extension)
+        raise Misused(_words(error)) from None
+    _watch(shell, notebook, report)
 
 
 def unload(shell: Any) -> None:
@@ -208,11 +223,34 @@ def unload(shell: Any) -> None:
 
 
 def switch(shell: Any, name: str) -> None:
-    """Go on with another session, also a new one; this one is kept as it is now."""
+    """Go on with another session, also a new one; this one is kept as it is now.
+
+    Raises IPython's UsageError when the other one cannot be had; then this one goes on.
+    """
     extension: Extension = getattr(shell, _ATTRIBUTE)
-    extension.keep()
+    try:
+        begun = extension.leave_for(_bare(name))
+    except HoldfastError as error:
+        raise Misused(f"{_words(error)}; {extension.subject} goes on") from None
+    if begun is None:
+        print(f"this is {extension.subject}")
+        return
     unload(shell)
-    load(shell, name)
+    _watch(shell, *begun)
+
+
+def _watch(shell: Any, notebook: Notebook, report: Report | None) -> None:
+    extension = Extension(shell, notebook)  # it remembers what the shell is like without it
+    extension.install(report)
+    setattr(shell, _ATTRIBUTE, extension)
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("session/")
+
+
+def _words(error: HoldfastError) -> str:
+    return f"{error}; {error.hint}" if error.hint else str(error)
 
 
 def _only_magic(cell: str) -> bool:
@@ -247,3 +285,12 @@ def _told(lines: list[str]) -> None:
 
 def _tell(message: str) -> None:
     print(message, file=sys.stderr)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What goes wrong in this block is told, and nothing is held up by it."""
+    try:
+        yield
+    except HoldfastError as error:
+        _tell(f"holdfast: {error}")

@@ -41,12 +41,15 @@ _LONG = 16 << 20  # bytes that take a moment to be written
 class Notebook:
     """One kernel and its session. Everything is called in the kernel's main thread."""
 
-    def __init__(self, shell: Any, name: str, store: Store | str | None) -> None:
-        """Nothing is owned or restored yet. Raises UsageError and BadInput."""
+    def __init__(
+        self, shell: Any, name: str, store: Store | str | None, before: Notebook | None = None
+    ) -> None:
+        """Nothing is owned or restored yet. `before` is the session that this kernel leaves for
+        it, and knows the cells and definitions that ran. Raises UsageError and BadInput."""
         if shell.user_ns is not vars(sys.modules["__main__"]):
             raise UsageError("this shell runs inside of another program, not in __main__")
         self.subject = Subject("session", name)
-        self.workspace = Workspace()
+        self.workspace: Workspace = before.workspace if before else Workspace()
         self.saving = Saving()
         self.saving.on_room = self._wake
         self.running = False  # whether a cell is
@@ -57,7 +60,8 @@ class Notebook:
         self._shell = shell
         self._labels = Labels()
         self._copies = ProcessCopies(self._labels, Tracker.off())
-        self._threads = set(threading.enumerate())  # the kernel's own
+        own = before._threads if before else set(threading.enumerate())
+        self._threads: set[threading.Thread] = own  # the kernel's
         self._requests = 0
 
     # -- life ----------------------------------------------------------------------------
