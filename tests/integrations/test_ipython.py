@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from jupyter_client.manager import KernelManager
 
 from holdfast.integrations.ipython.magics import _only_magic, _without_marker
 from holdfast.integrations.ipython.names import is_own, session_name
+from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
 from holdfast.store import Store, open_store
 from holdfast.view.reports import read_report
 
@@ -227,6 +229,109 @@ def test_no_cell_waits_for_a_large_checkpoint(
     kernel = start()
     kernel.run(LOAD)
     assert kernel.run("x, len(large)") == (9, 3_000_000)
+
+
+def test_looking_waits_for_no_large_checkpoint(
+    start: Start, store: Callable[[], Store], tmp_path: Path
+) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("import numpy as np\nlarge = np.ones(3_000_000)")
+    first = f"cell {kernel.number}"
+    durable(store(), first)
+    kernel.run_silently(SLOWLY)
+    kernel.run("x = 1")
+    second = f"cell {kernel.number}"
+    for look in ("%log", "%whos"):
+        kernel.run(look)  # else it would not come back
+        assert f"on its way: the checkpoint of {second}" in kernel.said
+    kernel.run("y = 1")
+    kernel.run("z = 1")
+    put_off = kernel.number
+    kernel.run("%log")
+    assert first in kernel.said
+    assert f"the checkpoint of {second}, cell {put_off - 1}, cell {put_off}" in kernel.said
+    Timer(1, (tmp_path / "gate").touch).start()
+    kernel.run("%diff")
+    assert f"waiting for the checkpoint of {second}" in kernel.said
+    kernel.run("%log")
+    assert "on its way" not in kernel.said
+    assert f"cell {put_off}" in kernel.said
+
+
+# How many bytes of arrays each capture has brought.
+BROUGHT = """\
+exec('''
+import IPython
+history = IPython.get_ipython().holdfast._notebook.history
+history.brought = []
+write = history._write
+def counting(captured, *args, **options):
+    memory = captured.memory.values()
+    history.brought.append(sum(size for each in memory for _, size, _ in each.stretches))
+    return write(captured, *args, **options)
+history._write = counting
+''', {})
+"""
+LAST = "get_ipython().holdfast._notebook.history.brought[-1]"
+
+
+def test_of_large_arrays_only_what_changed_is_looked_at(
+    start: Start, store: Callable[[], Store], tmp_path: Path
+) -> None:
+    try:
+        Pagemap().close()
+    except OSError:
+        pytest.skip("this kernel does not tell what was written to")
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run_silently(BROUGHT)
+    kernel.run("import numpy as np\nlarge = np.arange(4_000_000.0)")
+    kernel.run("%checkpoint whole")
+    assert kernel.run("large.nbytes") == 32_000_000
+    kernel.run("%checkpoint as it was")
+    assert kernel.run(LAST) == 0
+    kernel.run("large[[5, 3_000_000]] = -1")
+    kernel.run("%checkpoint two pages")
+    kernel.run("%fork other")
+    assert kernel.run(LAST) <= 2 * PAGE
+    kernel.run("large[7] = -2")
+    kernel.run("%rollback")  # to before this cell
+    kernel.run("%checkpoint")
+    assert kernel.run(LAST) <= 2 * PAGE
+    kernel.run("large[9] = -3")
+    kernel.run("%restore ~1000", fails=True)
+    with store().draft("session/odd") as draft:
+        draft.put("bytes", b"something else")
+        draft.commit()
+    kernel.run("%holdfast odd", fails=True)
+    durable(store(), "before another session")
+    kernel.run("large[11] = -4")
+    kernel.run("%holdfast second")  # whose first checkpoint has all of it
+    kernel.run("large[13] = -5")
+    kernel.run("%checkpoint")
+    now = kernel.run("float(large.sum())")
+    kernel.kill()
+
+    look = "[float(large[at]) for at in (5, 7, 9, 11, 13, 3_000_000)]"
+    for name, there in (
+        ("analysis", [-1, 7, -3, -4, 13, -1]),
+        ("second", [-1, 7, -3, -4, -5, -1]),
+        ("other", [-1, 7, 9, 11, 13, -1]),
+    ):
+        kernel = start(HOLDFAST_SESSION=name)
+        kernel.run(LOAD)
+        assert kernel.run(look) == there
+        assert name != "second" or kernel.run("float(large.sum())") == now
+        kernel.run_silently(BROUGHT)
+        kernel.run("large[15] = -6")
+        kernel.run("%checkpoint")
+        assert kernel.run(LAST) <= 2 * PAGE  # also of what came back
+        kernel.kill()
+        kernel = start(HOLDFAST_SESSION=name)
+        kernel.run(LOAD)
+        assert kernel.run(f"{look} + [float(large[15])]") == [*there, -6]
+        kernel.kill()
 
 
 VSCODE = """\

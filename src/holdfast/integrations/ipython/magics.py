@@ -28,6 +28,8 @@ TRANSACTION = "%%transaction"
 _ATTRIBUTE = "holdfast"  # of the shell, where the extension is found again
 # What a prompt has and a notebook has no use for.
 _OTHERS = {"help", "quit"}
+# What is answered with what is stored; the others need all that ran.
+_AT_ONCE = {"log", "whos"}
 
 
 class Extension:
@@ -167,15 +169,16 @@ class Extension:
     def _run(self, command: magics.Magic) -> None:
         notebook, given = self._notebook, command.arguments
         store, subject = notebook.history.store, notebook.subject
+        coming = ", ".join(notebook.coming())
+        if coming and command.name not in _AT_ONCE:
+            print(f"waiting for the checkpoint of {coming}", flush=True)
         match command.name:
             case "checkpoint":
                 made = notebook.freeze(" ".join(given) or "manual").result()
                 print(f"{made.short}: {made.reason}")
             case "log":
-                notebook.settle()
                 print(session.log_page(store, subject))
             case "whos":
-                notebook.settle()
                 print(session.whos_page(store, subject, variables(notebook.names())))
             case "diff":
                 notebook.settle()
@@ -187,6 +190,8 @@ class Extension:
             case "fork":
                 notebook.freeze_as(given[0])
                 print(f"session/{given[0]} is there: holdfast repl {given[0]}")
+        if coming and command.name in _AT_ONCE:
+            print(f"on its way: the checkpoint of {coming}")
 
     def _status(self, line: str) -> None:
         """%holdfast [NAME]: which session this is, and the commands; with a NAME, go on there."""

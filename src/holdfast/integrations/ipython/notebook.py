@@ -23,6 +23,7 @@ from holdfast.session.arriving import Arriving
 from holdfast.session.checkpoints import SessionCheckpoint, report_of
 from holdfast.session.history import History
 from holdfast.session.mapped import Mapped
+from holdfast.session.memory import can_read
 from holdfast.session.settings import Settings
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory import survey
@@ -36,6 +37,7 @@ from holdfast.store.comparison import Diff
 
 TIMEOUT = 120.0  # seconds for a capture, in a copy of the kernel
 _LONG = 16 << 20  # bytes that take a moment to be written
+_MOMENT = 0.5  # seconds that nobody minds
 
 
 class Notebook:
@@ -59,7 +61,8 @@ class Notebook:
         self.history = History(self.subject, store, retention.DEFAULT)
         self._shell = shell
         self._labels = Labels()
-        self._copies = ProcessCopies(self._labels, Tracker.off())
+        self._tracker = Tracker()
+        self._copies = ProcessCopies(self._labels, self._tracker)
         own = before._threads if before else set(threading.enumerate())
         self._threads: set[threading.Thread] = own  # the kernel's
         self._requests = 0
@@ -87,6 +90,7 @@ class Notebook:
     def close(self) -> None:
         """The session is kept, and somebody else may go on with it."""
         self.saving.close()
+        self._unwatch()
         self.history.disown()
         self.history.tidy()
 
@@ -125,6 +129,15 @@ class Notebook:
             self.saving.leave(self.freeze(self.owed))
         self.saving.settled()
 
+    def coming(self) -> list[str]:
+        """The checkpoints that are on their way, by their reasons; small ones are waited for, and
+        large ones for a moment."""
+        if self.owed is None and not self.saving.long:
+            self.settle()
+        else:
+            self.saving.settled(_MOMENT)
+        return self.saving.coming + ([] if self.owed is None else [self.owed])
+
     @property
     def unsaved(self) -> bool:
         """Whether something will be in the store that is not yet; a running cell is in the way."""
@@ -145,8 +158,7 @@ class Notebook:
 
     def _freeze(self, reason: str) -> Future[SessionCheckpoint]:
         try:
-            memory = sum(size for _, size in survey.look(self.workspace.namespace).places)
-            arriving, child = self._copy(reason)
+            arriving, child, memory = self._copy(reason)
         except BaseException:
             self.saving.give_back()
             raise
@@ -155,11 +167,12 @@ class Notebook:
             try:
                 made = self.history.save(arriving, reason=reason, stage=None, save_to_disk=True)
             finally:
+                arriving.close()  # else the copy would wait until it is read
                 _bury(child)
             self._size = made.size_bytes
             return made
 
-        done = self.saving.begin(save, long=max(memory, self._size) > _LONG)
+        done = self.saving.begin(save, reason, long=max(memory, self._size) > _LONG)
         self.owed = None
         return done
 
@@ -169,28 +182,41 @@ class Notebook:
         self.saving.settled()
         self.history.check_free(subject, "choose another name")
         reason = f"fork of {self.subject}"
-        arriving, child = self._copy(reason)
+        arriving, child, _ = self._copy(reason)
         try:
             return self.history.save_as(subject, arriving, reason)
         finally:
+            arriving.close()
             _bury(child)
 
-    def _copy(self, reason: str) -> tuple[Arriving, int]:
+    def _copy(self, reason: str) -> tuple[Arriving, int, int]:
+        """What brings a capture, the copy that makes it, and how much memory arrays have."""
         from holdfast.session.worker.capture import Capture
 
         self._requests += 1
+        base = self.history.base()
         asked = CheckpointMessage(
-            request_id=self._requests, reason=reason, beside=True, timeout=TIMEOUT
+            request_id=self._requests,
+            reason=reason,
+            beside=True,
+            timeout=TIMEOUT,
+            base=base if base <= 0 or self.history.has(base) else 0,
+            reads=can_read(os.getpid()),
         )
         self.workspace.runner.count = self._shell.execution_count - 1
         self._copies.learn()
         workspace = self.workspace
+        # What a thread of the user's writes between this look and the copy belongs to the next one.
+        self._tracker.begin(asked.request_id, asked.base)
+        places = survey.look(workspace.namespace).places
+        self._tracker.watch(places)
         capture = Capture(
             workspace.namespace,
             workspace.cells,
             workspace.codes,
             workspace.definitions,
             labels=self._labels,
+            tracker=self._tracker,
             names=self.names(),
             threads=self._others(),
         )
@@ -199,7 +225,8 @@ class Notebook:
             warnings.simplefilter("ignore", DeprecationWarning)
             handed = self._copies.begin(capture, workspace.environment(), asked)
         begun = CapturingMessage(request_id=asked.request_id, pid=handed.pid)
-        return Arriving(handed.file, begun, TIMEOUT, os.getpid()), handed.pid
+        arriving = Arriving(handed.file, begun, TIMEOUT, os.getpid())
+        return arriving, handed.pid, sum(size for _, size in places)
 
     def _others(self) -> int:
         """How many threads the user's code has started."""
@@ -243,16 +270,29 @@ class Notebook:
         namespace, hidden = self.workspace.namespace, self._shell.user_ns_hidden
         own = {n: v for n, v in namespace.items() if names.is_own(n, v, hidden)}
         secrets = Settings.of({}).given(None)
+        self._requests += 1
+        # One of its own: when this fails, what the other one knows holds still.
+        tracker = Tracker()
+        tracker.begin(self._requests, self._requests)
         with Mapped(0, stored.memory) as mapped:
-            overlay = Overlay({each.name: each for each in mapped.messages}, mapped.files)
+            told = {each.name: each for each in mapped.messages}
+            overlay = Overlay(told, mapped.files, tracker.placed)
+            tracker.maps(mapped.files)
             items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
-        self._copies.restored()
+        self._unwatch()
+        self._tracker, self._copies = tracker, ProcessCopies(self._labels, tracker)
+        self.history.restored(store, target, stored, self._requests)
         self.owed = None
         out = namespace.pop("Out", None)
         for name, value in {**hidden, **own}.items():
             namespace.setdefault(name, value)
         self._give_outputs(out if isinstance(out, dict) else {})
         return report_of(items)
+
+    def _unwatch(self) -> None:
+        """What is known about memory is over, and another one may watch it."""
+        self._copies.restored()
+        self._tracker.begin(self._requests, base=-1)
 
     # -- the shell's own -----------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -25,6 +26,7 @@ class Saving:
         self._room = threading.Semaphore(MOST)
         self._last: Future[Any] | None = None  # `Any`: whatever was saved
         self._long: set[Future[Any]] = set()  # those on their way that take long
+        self._coming: dict[Future[Any], str] = {}  # all of them, and why they are made
         self.on_room: Callable[[], None] | None = None  # called in another thread
         self._failures: list[BaseException] = []
 
@@ -39,11 +41,12 @@ class Saving:
         """There was nothing to save after all."""
         self._room.release()
 
-    def begin(self, save: Callable[[], _T], long: bool = False) -> Future[_T]:
+    def begin(self, save: Callable[[], _T], reason: str = "", long: bool = False) -> Future[_T]:
         """Save after everything that was begun before. Needs `room`."""
         done = self._thread.submit(save)
         if long:
             self._long.add(done)
+        self._coming[done] = reason
         done.add_done_callback(self._arrived)
         self._last = done
         return done
@@ -61,10 +64,21 @@ class Saving:
         found, self._failures = self._failures, []
         return found
 
-    def settled(self) -> None:
-        """Wait until nothing is on its way."""
+    def settled(self, timeout: float | None = None) -> None:
+        """Wait until nothing is on its way, or until that has taken some seconds."""
         if self._last is not None:
-            self._last.exception()
+            with suppress(TimeoutError):
+                self._last.exception(timeout)
+
+    @property
+    def long(self) -> bool:
+        """Whether something is on its way that takes long."""
+        return bool(self._long)
+
+    @property
+    def coming(self) -> list[str]:
+        """Why those that are on their way are made, in order."""
+        return [reason for done, reason in list(self._coming.items()) if not done.done()]
 
     @property
     def idle(self) -> bool:
@@ -77,6 +91,7 @@ class Saving:
 
     def _arrived(self, done: Future[Any]) -> None:
         self._long.discard(done)
+        self._coming.pop(done, None)
         self._room.release()
         if self.on_room is not None:
             self.on_room()
