@@ -215,6 +215,31 @@ def test_through_a_pipe(program: Run) -> None:
     assert program("repl", "piped", "--fresh", stdin="x\n").err.count("NameError") == 1
 
 
+def test_a_worker_that_dies_at_the_prompt(program: Run) -> None:
+    die = "import os; os._exit(3)\n"
+    done = program("repl", "work", stdin=f"x = 41\n{die}x + 1\n{die}%log\nx\n")
+    assert done.out.startswith("42\n")
+    assert done.err.count("hint: the next cell goes on from the last checkpoint") == 2
+    assert "Session.resume" not in done.err
+    first, second = re.findall(r"brought back from (\w{8}) \(cell \d\)", done.err)
+    for each, reason in ((first, "cell 1"), (second, "cell 2")):
+        shown = program("show", each, "--json")
+        assert shown.code == 0, shown.err
+        assert shown.json["checkpoint"]["reason"] == reason
+    alone = program("repl", "other", stdin=f"{die}1\n")
+    assert "hint: nothing was checkpointed yet; leave, and holdfast repl other" in alone.err
+    assert "Session.resume" not in alone.err
+    assert "is kept" not in alone.err
+
+
+def test_nothing_is_kept_of_nothing(program: Run) -> None:
+    done = program("repl", "empty", stdin="\n")
+    assert done.code == 0
+    assert done.err == "session/empty, new; %help lists the commands\n"
+    assert "is kept" in program("repl", "empty", stdin="x = 1\n").err
+    assert "is kept" in program("repl", "empty", stdin="").err
+
+
 def test_a_session_of_somebody_else(program: Run, tmp_path: Path) -> None:
     file, other = str(tmp_path / "work.holdfast"), {"HOLDFAST_HOME": str(tmp_path / "other")}
     assert program("repl", "work", stdin="x = 41\n").code == 0

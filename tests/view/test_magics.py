@@ -14,3 +14,8 @@ def test_magics_are_parsed() -> None:
     for wrong in ("%", "%unknown", "%fork", "%restore a b", "%log 'x"):
         with pytest.raises(BadInput):
             magics.parse(wrong)
+    for wrong in ("%fork", "%fork a b"):
+        with pytest.raises(BadInput, match="one name, please: %fork NAME"):
+            magics.parse(wrong)
+    with pytest.raises(BadInput, match="too many words: %log"):
+        magics.parse("%log all")

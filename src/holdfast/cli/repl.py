@@ -45,7 +45,8 @@ async def _prompt(
             await Loop(session, reader_for(session, home() / "repl-history"), number).run()
     finally:
         await session.shutdown()
-    invocation.tell(f"{session.subject} is kept; holdfast repl {session.name} goes on")
+    if await asyncio.to_thread(store.head, session.subject) is not None:
+        invocation.tell(f"{session.subject} is kept; holdfast repl {session.name} goes on")
 
 
 async def _open(

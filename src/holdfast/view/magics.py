@@ -55,7 +55,9 @@ def parse(line: str) -> Magic | None:
     except ValueError as error:
         raise BadInput(f"%{name}: {error}") from None
     if not _LEAST.get(name, 0) <= len(arguments) <= _MOST.get(name, 0):
-        raise BadInput(f"%{name} {MAGICS[name][0]}".strip(), hint=MAGICS[name][1])
+        usage = f"%{name} {MAGICS[name][0]}".strip()
+        wrong = "one name, please" if name == "fork" else "too many words"
+        raise BadInput(f"{wrong}: {usage}", hint=f"%{name}: {MAGICS[name][1]}")
     return Magic(name, arguments)
 
 

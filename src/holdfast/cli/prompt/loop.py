@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import HoldfastError
@@ -38,6 +38,7 @@ class Loop:
         self._session = session
         self._reader = reader
         self._number = number  # of the next cell
+        self._gone = False  # whether the last cell was left without a worker
 
     async def run(self) -> None:
         """Until the reader ends or the user leaves."""
@@ -77,16 +78,32 @@ class Loop:
         result = execution.result
         self._number = result.execution_count + 1 if result.execution_count else self._number
         if result.resumed_from is not None:
-            self._tell(f"the session was brought back from {result.resumed_from[:8]}")
+            found = await asyncio.to_thread(self._session.store.resolve, result.resumed_from)
+            self._tell(f"the session was brought back from {found.short} ({found.reason})")
+        before, self._gone = self._gone, result.error is not None and bool(result.error.hint)
         if result.error is not None:
             text = result.error.traceback or str(result.error)
             self._tell(text.rstrip("\n"))
-            if result.error.hint:
-                self._tell(f"hint: {result.error.hint}")
+            if self._gone:
+                self._tell(f"hint: {await self._way_on(before)}")
             return
         shown = views.value_of(result)
         if shown:
             print(shown, flush=True)
+
+    async def _way_on(self, again: bool) -> str:
+        """What to do at a prompt without a worker; `again` when the next cell had no other."""
+        session = self._session
+        head = await asyncio.to_thread(session.store.head, session.subject)
+        if head is None:
+            with suppress(HoldfastError):  # the same in other words
+                await session.flush()  # the first one may be on its way
+            head = await asyncio.to_thread(session.store.head, session.subject)
+        if head is None:
+            return f"nothing was checkpointed yet; leave, and holdfast repl {session.name} begins"
+        if again:
+            return "%restore ID goes on from one of the checkpoints that %log shows"
+        return "the next cell goes on from the last checkpoint"
 
     @contextmanager
     def _interrupting(self) -> Iterator[None]:
