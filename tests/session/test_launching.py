@@ -31,6 +31,18 @@ async def test_nothing_is_left_where_there_is_nothing_to_resume() -> None:
         assert store.owner("session/nothing") is None
 
 
+async def test_what_there_is_instead_is_said() -> None:
+    with open_store("memory://") as store:
+        with pytest.raises(NotFound) as raised:
+            await Session.resume("analisys", store=store)
+        assert raised.value.hint.startswith("Session('analisys') begins it; `holdfast subjects")
+        async with Session("analysis", store=store) as session:
+            await session.checkpoint()
+        with pytest.raises(NotFound, match="session/analisys has no checkpoint") as raised:
+            await Session.resume("analisys", store=store)
+        assert raised.value.hint.startswith("did you mean 'analysis'? `holdfast subjects")
+
+
 async def test_nothing_is_left_where_somebody_else_is_the_owner(tmp_path: Path) -> None:
     async with Session("mine", store=str(tmp_path)) as session:
         await session.execute("x = 1", check=True)

@@ -279,6 +279,22 @@ class History:
             raise NotFound(f"{self._subject} has no checkpoint")
         return head
 
+    def check_there(self) -> None:
+        """Raise NotFound when there is nothing to go on from, with names that may be meant."""
+        try:
+            self.head()
+        except NotFound as error:
+            raise NotFound(str(error), hint=self._instead()) from None
+
+    def _instead(self) -> str:
+        import difflib
+
+        name, kind = self._subject.name, self._subject.kind
+        known = [each.subject.name for each in self.store.subjects() if each.subject.kind == kind]
+        close = " or ".join(map(repr, difflib.get_close_matches(name, known)))
+        way = f"did you mean {close}?" if close else f"Session({name!r}) begins it;"
+        return f"{way} `holdfast subjects --kind {kind}` lists what there is"
+
     def find(self, reference: Reference | None) -> tuple[Store, Checkpoint]:
         """What is meant, by default the head, and where it is.
 

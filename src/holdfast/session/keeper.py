@@ -299,7 +299,7 @@ class Keeper:
         launching.begin()
         try:
             await asyncio.sleep(0)  # what looks for the checkpoint would only keep it from starting
-            await asyncio.to_thread(self._history.head)  # raises NotFound before anything is owned
+            await asyncio.to_thread(self._history.check_there)  # before anything is owned
             await self.own()
             head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
         except BaseException:
