@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import py_compile
 import subprocess
@@ -124,6 +125,30 @@ def test_whoever_comes_first_is_found(tmp_path: Path) -> None:
         archive.writestr("three.py", "value = 'archive'")
     folders = [tmp_path / "missing", first, tmp_path / "archive.zip", second]
     same(["one", "two", "three", "colorsys"], folders, here)
+
+
+def test_what_only_has_the_name_of_source_is_passed_over(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    names = ["linked", "folder", "pipe", "package", "inside"]
+    for name in names[:3]:
+        write(second / f"{name}.py", name)
+    for name in names[3:]:
+        write(second / f"{name}/__init__.py", name)
+    for name in ("folder.py", "inside/__init__.py", "package"):
+        (first / name).mkdir(parents=True)
+    for name in ("linked.py", "package/__init__.py"):
+        (first / name).symlink_to(tmp_path / "nowhere.py")
+    os.mkfifo(first / "pipe.py")
+    same(names, [first, second])
+    assert imported(names, [first, second], shorter=True)["said"] == ""
+
+
+@pytest.mark.parametrize("content", [None, {"no": "code"}])
+def test_compiled_files_without_code_are_refused_as_ever(tmp_path: Path, content: object) -> None:
+    cached = Path(py_compile.compile(str(write(tmp_path / "odd.py", 1))) or "")
+    cached.write_bytes(cached.read_bytes()[:16] + marshal.dumps(content))
+    same(["odd"], [tmp_path])
+    assert "Non-code object" in imported(["odd"], [tmp_path], shorter=True)["said"]
 
 
 @pytest.mark.parametrize("mode", list(py_compile.PycInvalidationMode))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _OTHER_KINDS = (*EXTENSION_SUFFIXES, ".pyc")
 _MAGIC = MAGIC_NUMBER + bytes(4)  # of a file that is told by its source's time and size
 _FOUR = 0xFFFFFFFF
+_CODE = type((lambda: None).__code__)
+_KIND, _REGULAR = 0o170000, 0o100000  # of a file, in its mode; as `_stat` has them
 
 
 class Finder:
@@ -63,11 +65,11 @@ class Finder:
             if tail in names:
                 inside = f"{folder}/{tail}"
                 own = self._names(inside)
-                if not folder or own is None or not _is_source("__init__", own):
+                if not folder or own is None or not _is_source("__init__", inside, own):
                     return None
                 return self._spec(name, inside, "__init__", [inside])
             if f"{tail}.py" in names:
-                if not folder or not _is_source(tail, names):
+                if not folder or not _is_source(tail, folder, names):
                     return None
                 return self._spec(name, folder, tail, None)
             if any(tail + kind in names for kind in _OTHER_KINDS):
@@ -113,9 +115,16 @@ def _listed(folder: object) -> frozenset[str] | None:
         return None
 
 
-def _is_source(stem: str, names: frozenset[str]) -> bool:
-    """Whether a module is there as source, and as nothing else."""
-    return f"{stem}.py" in names and not any(stem + kind in names for kind in _OTHER_KINDS)
+def _is_source(stem: str, folder: str, names: frozenset[str]) -> bool:
+    """Whether a module is there as source, and as nothing else. A folder of that name, or a link
+    that leads nowhere, is no source: the interpreter goes on to the next one."""
+    if f"{stem}.py" not in names or any(stem + kind in names for kind in _OTHER_KINDS):
+        return False
+    try:
+        mode = posix.stat(f"{folder}/{stem}.py").st_mode
+    except OSError:
+        return False
+    return mode & _KIND == _REGULAR
 
 
 def _code(loader: SourceFileLoader, cached: str) -> CodeType | None:
@@ -141,8 +150,11 @@ def _compiled(path: str, cached: str) -> CodeType | None:
     if data[:16] != _MAGIC + made + (source.st_size & _FOUR).to_bytes(4, "little"):
         return None
     try:
-        code: CodeType = marshal.loads(memoryview(data)[16:])
+        loaded = marshal.loads(memoryview(data)[16:])
     except (EOFError, ValueError, TypeError):
         return None
+    if type(loaded) is not _CODE:
+        return None
+    code: CodeType = loaded
     _imp._fix_co_filename(code, path)  # type: ignore[attr-defined]  # if it was moved here
     return code
