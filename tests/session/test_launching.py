@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import sync
 from holdfast.model.errors import NotFound, Owned
-from holdfast.session import Session
+from holdfast.session import Session, checkpoints
 from holdfast.store import open_store
 
 
@@ -62,3 +63,37 @@ async def test_rubbish_is_collected_in_cells(tmp_path: Path) -> None:
         await session.checkpoint()
     async with await Session.resume("work", store=str(tmp_path)) as session:
         assert (await session.execute(collects)).value is True
+
+
+SETTINGS = {
+    "sys.path": "sys.path.insert(0, {folder!r})",
+    "directory": "os.chdir({folder!r})",
+    "environment": "os.environ['NUMBER'] = '7'",
+    "a large environment": "os.environ.update(NUMBER='7', LONG='x' * 100_000)",
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+async def test_what_an_import_needs_is_there_before_it(tmp_path: Path, setting: str) -> None:
+    """Also before the libraries that a new worker imports while the checkpoint is still read."""
+    folder, store = tmp_path / "own", str(tmp_path / "store")
+    folder.mkdir()
+    (folder / "polars.py").write_text("import os\nnumber = os.environ.get('NUMBER')\n")
+    there = {"PYTHONPATH": str(folder)} if "environment" in setting else {}
+    code = f"import os, sys\n{SETTINGS[setting].format(folder=str(folder))}\nimport polars\n"
+    told = "[polars.__file__, polars.number]"
+    async with Session("work", store=store, env=there) as session:
+        expected = (await session.execute(code + told, check=True)).value
+        await session.checkpoint()
+    async with await Session.resume("work", store=store, env=there) as session:
+        assert (await session.execute(told, check=True)).value == expected
+
+
+def test_libraries_are_told_early_where_nothing_was_set(tmp_path: Path) -> None:
+    told: list[tuple[str, ...]] = []
+    with open_store(str(tmp_path)) as store:
+        with sync.Session("work", store=store) as session:
+            session.execute("import numpy as np\nx = np.ones(9)", check=True)
+            session.checkpoint()
+        checkpoints.read(store, "session/work", tell=told.append)
+    assert told == [("numpy",)]

@@ -39,6 +39,7 @@ _LIBRARIES = {
 }  # fmt: skip
 _LARGE = 1 << 20  # bytes: records of this size are not sent, but mapped
 _RECORDS = re.compile(r"namespace/[A-Za-z0-9_.]{1,200}")
+_SETTING = re.compile(r"namespace/(environment|large[.0-9]*)")
 _MEMORY = re.compile(r"buffers/[a-z0-9]{1,40}")
 
 
@@ -266,14 +267,17 @@ def read(
     """
     manifest = store.show(reference)
     parts: dict[str, bytes] = {}
-    names = {part.name for part in manifest.parts}
+    sizes = {part.name: part.size for part in manifest.parts}
+    names = sizes.keys()
+    if sizes.get(layout.SMALL_PART, _LARGE) < _LARGE:
+        parts[layout.SMALL_PART] = store.read(reference, layout.SMALL_PART, trust=trust)
     for name in [name for name in KINDS if name in names]:
         value = store.value(reference, name, trust=trust)
         try:
             found = msgspec.convert(value, type=KINDS[name])
         except msgspec.ValidationError as error:
             raise Corrupt(f"{name} is not a session's: {error}") from None
-        if isinstance(found, layout.Sources):
+        if isinstance(found, layout.Sources) and not _imports_may_differ(sizes, parts):
             tell(_first_needed(found))
         parts[name] = layout.encode(found)
     if "environment" not in parts or "sources" not in parts:
@@ -282,6 +286,15 @@ def read(
     for name in names - parts.keys() - memory.keys():
         parts[name] = store.read(reference, name, trust=trust)
     return Stored(parts, memory)
+
+
+def _imports_may_differ(sizes: Mapping[str, int], parts: Mapping[str, bytes]) -> bool:
+    """Whether the session has set what an import may need: then it waits for the restore. In doubt,
+    it has; a text may look like that, and much of it would have a part of its own."""
+    if sizes.get(layout.SMALL_PART, 0) >= _LARGE or any(map(_SETTING.fullmatch, sizes)):
+        return True
+    small = parts.get(layout.SMALL_PART, b"")
+    return any(f"{layout.STATE}{name}".encode() in small for name in layout.BEFORE_IMPORTS)
 
 
 def _first_needed(sources: layout.Sources) -> tuple[str, ...]:

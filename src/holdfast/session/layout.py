@@ -26,6 +26,9 @@ SEGMENT = "segment:"
 PATCH = "patch:"
 STATE = "state:"
 
+# States that an import may need, so they come before all imports.
+BEFORE_IMPORTS = ("sys.path", "directory", "environment")
+
 # How the reason of a placeholder begins that is one only as long as a library is missing.
 MISSING = "needs what is missing: "
 

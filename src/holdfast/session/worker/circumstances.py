@@ -25,7 +25,6 @@ from holdfast.session.worker.placeholder import Placeholder
 # Handled by the worker itself, or by nobody.
 _NOT_OURS = {_signal.SIGINT, _signal.SIGALRM, _signal.SIGKILL, _signal.SIGSTOP}
 _SIGNALS = sorted(_signal.valid_signals() - _NOT_OURS)
-FIRST = ("sys.path", "directory", "environment")  # what an import may need
 
 
 _decoded: tuple[object, dict[str, str]] = (None, {})  # the environment, and its readable form

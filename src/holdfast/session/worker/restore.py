@@ -20,7 +20,15 @@ import msgspec
 
 from holdfast.protocol.session_messages import FORMAT, ItemReport
 from holdfast.session import layout
-from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
+from holdfast.session.layout import (
+    BEFORE_IMPORTS,
+    DEFINITION,
+    NAME,
+    PATCH,
+    STATE,
+    Definition,
+    Record,
+)
 from holdfast.session.worker import circumstances, options, randomness, rebuild, tiers
 from holdfast.session.worker.boot import grow_old
 from holdfast.session.worker.cells import CellLog
@@ -118,7 +126,7 @@ class Restore:
         self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
         if self._definitions.circumstances is not None:
             options.forget()
-        self._set_circumstances(circumstances.FIRST)
+        self._set_circumstances(BEFORE_IMPORTS)
         for entry in self._sources.imports:
             self._import(entry)
         for definition in self._sources.definitions:
@@ -136,7 +144,7 @@ class Restore:
                 self.namespace[name] = self.namespace.pop(name)
         self._definitions.patches.apply(self._patches)
         grow_old()
-        rest = [each for each in circumstances.NAMES if each not in circumstances.FIRST]
+        rest = [each for each in circumstances.NAMES if each not in BEFORE_IMPORTS]
         self._set_circumstances(rest)
         self._labels.clear()
         for label, made in self._objects.made.items():
