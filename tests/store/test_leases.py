@@ -171,6 +171,25 @@ def test_whoever_loses_a_lease_is_told(pair: Pair) -> None:
         ours.draft(SUBJECT, lease=lease)
 
 
+def test_whoever_cannot_renew_is_told_which_lease(pair: Pair) -> None:
+    ours, _ = pair
+    told: list[HoldfastError] = []
+    lease = ours.lease(SUBJECT, ttl=0.5)
+    lease._beat.renew = _unreachable  # type: ignore[method-assign]
+    lease.keep(told.append)
+    deadline = time.monotonic() + 20
+    while not told and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [error.kind for error in told] == ["lease_lost"]
+    assert SUBJECT in str(told[0])
+    with pytest.raises(LeaseLost, match="could not be renewed in time"):
+        ours.draft(SUBJECT, lease=lease)
+
+
+def _unreachable() -> None:
+    raise HoldfastError("the store does not answer")
+
+
 def _taken_over(store: Store):  # type: ignore[no-untyped-def]
     return Own(subject=SUBJECT, owner="thief", url=None, beat=b"b" * 16, lasts=1000, time=1), b""
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.store.conftest import Noise
 
-from holdfast.model.errors import Denied, NotFound, StorageFull
+from holdfast.model.errors import Denied, HoldfastError, NotFound, StorageFull
 from holdfast.store import open_store
 from holdfast.testing.proxies import LossyProxy
 from holdfast.testing.servers import Server
@@ -63,6 +64,27 @@ def test_who_may_not_is_told_at_once(on_s3: str, proxy: LossyProxy) -> None:
         open_store(on_s3)
     assert "credentials" in (caught.value.hint or "")
     assert proxy.failed < 5
+
+
+def test_a_sign_of_life_that_cannot_be_removed_is_left(
+    on_s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a server is gone, so is the lease, and the thread that kept it says nothing more."""
+    said: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    told: list[HoldfastError] = []
+    with open_store(on_s3) as store:
+        lease = store.lease("state/x", ttl=1.0)
+        for call in ("put", "delete"):
+            monkeypatch.setattr(lease._beat._bucket, call, _unreachable)  # type: ignore[attr-defined]
+        lease.keep(told.append)
+        assert lease._keeper is not None
+        lease._keeper.join(20)
+        assert (len(told), said) == (1, [])
+
+
+def _unreachable(*asked: object, **options: object) -> None:
+    raise HoldfastError("the object store does not answer")
 
 
 def test_a_clock_that_is_wrong_changes_nothing(on_s3: str, noise: Noise) -> None:

@@ -202,7 +202,7 @@ class Lease:
         if self._process != os.getpid():
             raise UsageError("a lease belongs to the process that took it")
         if self._failure is not None:
-            raise LeaseLost(f"the lease of {self.subject} was lost: {self._failure}")
+            raise self._loss(self._failure)
         if self._ended.is_set():
             raise LeaseLost(f"the lease of {self.subject} was released")
 
@@ -282,7 +282,7 @@ class Lease:
                 self._lose(HoldfastError("it could not be renewed in time"))
         if self._failure is not None:
             if on_lost is not None:
-                on_lost(self._failure)
+                on_lost(self._loss(self._failure))
             self._beat.stop()
 
     def _renew_often(self) -> None:
@@ -295,6 +295,12 @@ class Lease:
                 return
             except HoldfastError:
                 pause = self.ttl * _LOOK  # perhaps it works in a moment
+
+    def _loss(self, why: HoldfastError) -> LeaseLost:
+        """For whoever relied on it; what a commit found says all of it already."""
+        if isinstance(why, LeaseLost):
+            return why
+        return LeaseLost(f"the lease of {self.subject} was lost: {why}")
 
     def _lose(self, error: HoldfastError) -> None:
         self._failure = self._failure or error

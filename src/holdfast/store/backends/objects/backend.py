@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.model.errors import Conflict, Corrupt, NotFound, Unsupported
+from holdfast.model.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Hold, Pulse, Tail, VolumeInfo
 from holdfast.store.backends.objects import layout
@@ -87,7 +87,8 @@ class ObjectBeat:
     def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            self._bucket.delete(self._key)
+            with suppress(HoldfastError):  # whoever finds it unchanged removes it
+                self._bucket.delete(self._key)
 
 
 def _take_back(presence: Presence, process: int) -> None:
