@@ -158,6 +158,28 @@ def test_without_a_cache_everything_is_read(
     assert not list((tmp_path / "temporary").glob("holdfast-cache-*"))
 
 
+def test_a_cache_that_is_cleared_is_made_again(
+    on_s3: str, noise: Noise, holdfast_home: Path
+) -> None:
+    cache = holdfast_home / "cache"
+    data = [noise(3 * MB, number) for number in range(4)]
+    with open_store(on_s3) as store:
+        for number, each in enumerate(data[:3]):
+            with store.draft("state/x") as draft:
+                draft.put("part", each, "segment")
+                draft.commit()
+            shutil.rmtree(cache)
+            assert store.read("state/x", "part") == each
+            assert len(store.list()) == number + 1
+        with store.draft("state/x") as draft:
+            draft.put("part", data[3], "segment")
+            shutil.rmtree(cache)  # in the middle: what was written so far is in it
+            draft.commit()
+        assert store.read("state/x", "part") == data[3]
+        assert store.read("state/x~3", "part") == data[0]
+        assert store.verify(deep=True).ok
+
+
 def test_several_packs_are_on_their_way_at_once(
     on_s3: str, proxy: LossyProxy, noise: Noise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

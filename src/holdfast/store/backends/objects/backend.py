@@ -42,7 +42,8 @@ class ObjectPack(PackDraft):
 
     def publish(self) -> None:
         key = layout.pack_key(self._name)
-        self._backend.bucket.upload(key, self._path)
+        # By the file itself, not by its name: somebody may have cleared the cache meanwhile.
+        self._backend.bucket.upload(key, Path(f"/proc/self/fd/{self._fd}"))
         self._backend.cache.adopt(self._path, key)
         self._close()
 

@@ -41,11 +41,14 @@ class Cache:
         self._count = self._shrink()
 
     def _make(self) -> None:
-        for name in _FOLDERS:
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self._make_folders()
         probe = self.spool()
         probe.touch()
         probe.unlink()
+
+    def _make_folders(self) -> None:
+        for name in _FOLDERS:
+            (self.root / name).mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path | None:
         """The file of an object, if it is here; it counts as used now."""
@@ -67,16 +70,22 @@ class Cache:
             return None  # another process made room
 
     def spool(self) -> Path:
-        """A name for a file that is still being written."""
-        return self.root / "tmp" / secrets.token_hex(12)
+        """A name for a file that is still being written, in a folder that is there: somebody may
+        have cleared the cache meanwhile."""
+        folder = self.root / "tmp"
+        if not folder.is_dir():
+            with suppress(OSError):  # whoever writes there will say so
+                self._make_folders()
+        return folder / secrets.token_hex(12)
 
-    def adopt(self, draft: Path, key: str) -> Path:
-        """Let a complete file be an object's copy."""
-        size = draft.stat().st_size
-        final = self.root / key
-        draft.replace(final)
+    def adopt(self, draft: Path, key: str) -> None:
+        """Let a complete file be an object's copy; one that was taken away meanwhile is none."""
+        try:
+            size = draft.stat().st_size
+            draft.replace(self.root / key)
+        except FileNotFoundError:
+            return
         self._grow(size)
-        return final
 
     def add(self, key: str, data: bytes) -> None:
         """Keep an object's bytes if there is room; a disk that is full is no reason to fail."""
