@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -208,3 +209,29 @@ def test_a_long_text_is_looked_through_once() -> None:
         assert redact_text(text) == text
     assert time.monotonic() - began < 30
     assert redact_text("a" * 500 + "_password='x'").endswith("_password=<secret>")
+
+
+@pytest.mark.parametrize("error", ["TimeoutError", "ValueError"])
+async def test_handlers_of_signals_may_raise_when_no_cell_runs(
+    session: Session, error: str
+) -> None:
+    """An alarm may be late: the cell that it was meant for has ended."""
+    await session.execute(
+        f"import signal\nx = 1\ndef late(*about): raise {error}('too late')\n"
+        "_ = signal.signal(signal.SIGALRM, late)\n_ = signal.setitimer(signal.ITIMER_REAL, 0.05)",
+        check=True,
+    )
+    await asyncio.sleep(0.5)
+    result = await session.execute("x")
+    assert result.value == 1
+    assert f"{error}: too late" in result.stderr
+    asked = await session.execute(
+        "_ = signal.setitimer(signal.ITIMER_REAL, 0.05)\ninput()", on_input=_never
+    )
+    assert asked.error is not None
+    assert asked.error.type == error
+
+
+async def _never(prompt: str) -> str:
+    await asyncio.sleep(3)
+    return "nothing"

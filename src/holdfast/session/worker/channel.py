@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import select
 import struct
+import sys
 from collections import deque
 
 from holdfast.protocol.frames import FrameDecoder
@@ -40,6 +41,19 @@ class Channel:
     def close(self) -> None:
         """Leave the socket to the process that it belongs to."""
         self._control.close()
+
+    def wait(self) -> None:
+        """Until there is a message, while nothing of the session's runs. What one of its handlers
+        of signals raises then has nowhere to go but stderr, as at Python's own prompt."""
+        while not self._arrived:
+            try:
+                select.select([self._control], [], [])
+            except Exception as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                    raise  # of this call itself
+                sys.__excepthook__(type(error), error, error.__traceback__.tb_next)
+                continue
+            return
 
     def receive(self) -> HostMessage | None:
         """The next message, or None when the host is gone."""

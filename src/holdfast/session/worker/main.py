@@ -72,6 +72,7 @@ class Worker:
         self._console.install()
         self._channel.send(ReadyMessage(pid=os.getpid(), python=platform.python_version()))
         while True:
+            self._channel.wait()
             message = self._channel.receive()
             match message:
                 case ExecuteMessage():
