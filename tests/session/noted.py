@@ -21,6 +21,7 @@ class Noted(History):
     """A session's past that knows what its last checkpoint took."""
 
     brought = memory = 0  # bytes that the worker sent, of all the memory that it has
+    parts = 0  # bytes of records that it sent
 
     # `Any`: a session, async or not.
     @classmethod
@@ -36,6 +37,7 @@ class Noted(History):
         captured = captured.all()
         held = captured.memory.values()
         self.memory = sum(each.size for each in held)
+        self.parts = sum(map(len, captured.parts.values()))
         self.brought = sum(length for each in held for _, length, _ in each.stretches)
         return super().save(captured, **options)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.session.noted import Noted
 from tests.store.parts.test_pagewriter import colliding_pages
 from xxhash import xxh3_128_hexdigest
 
@@ -107,6 +108,45 @@ def test_the_same_values_are_the_same_block() -> None:
     for _ in range(3):
         blocks.survey([])
     assert blocks.of(texts) is not other  # nothing is held for ever
+
+
+def test_a_full_capture_looks_at_all_values_and_takes_nothing_from_earlier_ones() -> None:
+    long = "a longer text, so that they are worth a record of their own"
+    texts = np.array([f"{long} {i}" for i in range(9000)], dtype=object)
+    blocks, labels = Blocks(), Labels()
+    first = blocks.of(texts)
+    assert first.data(labels) is not None
+    blocks.captured(3, [Sent(first.identity, first.label, first.size)], 0)
+    blocks.anew()
+    second = blocks.of(texts)
+    assert second is not first
+    assert not second.sent
+    assert second.data(labels) == first.data(labels)
+    blocks.captured(4, [Sent(second.identity, second.label, second.size)], 0)
+    assert second.sent == {3, 4}  # both have the record that its label names
+    blocks.anew()
+    blocks.forget()
+    third = blocks.of(texts)
+    assert third.data(labels) is not None
+    blocks.captured(5, [Sent(third.identity, third.label, third.size)], 0)
+    assert third.sent == {5}  # what came before is of another namespace
+
+
+def test_a_full_checkpoint_in_between_sends_no_text_twice(
+    session: sync.Session, store: Store
+) -> None:
+    """One that stays in memory is full; the next on disk goes on from the last on disk."""
+    past = Noted.of(session, store)
+    session.checkpoint()
+    before = session.execute(LOOK, check=True).value
+    session.execute("del seen", check=True)
+    session.checkpoint(save_to_disk=False)
+    assert past.parts > 3_000_000
+    made = session.checkpoint()
+    assert past.parts < 1_500_000
+    session.execute("df = odd = grid = None", check=True)
+    session.restore(made)
+    assert session.execute(LOOK, check=True).value == before
 
 
 def test_what_a_copy_met_is_not_taken_for_what_lies_at_its_address_here() -> None:

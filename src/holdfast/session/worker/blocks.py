@@ -97,6 +97,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self._known: dict[int, list[Block]] = {}  # by how many values they have
+        self._told: dict[str, set[int]] = {}  # captures by the labels of what they have
 
     def survey(self, found: Iterable[Any]) -> Looked:
         """Before a capture: hold the values of these arrays, and forget what nobody uses."""
@@ -135,11 +136,20 @@ class Blocks:
             if identity in known:
                 block = known[identity]
                 block.label, block.size = label, size
+                block.sent |= {each for each in self._told.pop(label, ()) if each >= base}
                 block.sent.add(request)
+
+    def anew(self) -> None:
+        """A capture that is to have everything relies on nothing that is known of values. What
+        earlier captures were sent they have all the same: a label says what a record holds."""
+        known = [block for blocks in self._known.values() for block in blocks]
+        self._told = {block.label: block.sent for block in known if block.sent}
+        self._known.clear()
 
     def forget(self) -> None:
         """The namespace is another one."""
         self._known.clear()
+        self._told.clear()
 
 
 def place(array: Any) -> tuple[int, int]:

@@ -58,6 +58,7 @@ class Freezer:
         self._tracker.begin(asked.request_id, asked.base)
         if asked.base <= 0:  # the host has nothing to compare with
             self._earlier = Earlier()
+            self._blocks.anew()
         places, objects = survey.look(self._workspace.namespace)
         self._tracker.watch(places)
         beside = asked.beside and self._copies.wanted(sum(size for _, size in places))
