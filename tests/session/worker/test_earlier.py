@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.session import layout
+from holdfast.session.worker import earlier, groups, taking
 from holdfast.session.worker.blocks import Blocks
 from holdfast.session.worker.capture import Capture
 from holdfast.session.worker.captured import Captured
@@ -38,7 +39,7 @@ class Pair:
     labels: Labels = field(default_factory=Labels)  # an object's is the same in both
     blocks: Blocks = field(default_factory=Blocks)
 
-    def capture(self, earlier: Earlier | None) -> Captured:
+    def capture(self, earlier: Earlier | None, blocks: Blocks | None = None) -> Captured:
         cells = CellLog()
         definitions = Definitions(self.namespace)
         capture = Capture(
@@ -48,12 +49,12 @@ class Pair:
             definitions,
             labels=self.labels,
             earlier=earlier,
-            blocks=self.blocks,
+            blocks=blocks,
         )
         return capture.run(layout.Environment())
 
     def check(self) -> Captured:
-        told = self.capture(self.earlier)
+        told = self.capture(self.earlier, self.blocks)
         anew = self.capture(None)
         assert told.parts == anew.parts
         assert told.memory.keys() == anew.memory.keys()
@@ -61,6 +62,7 @@ class Pair:
 
 
 LARGE = np.arange(300_000.0)
+TEXTS = np.array([f"a text of some length, number {i}" for i in range(9000)], dtype=object)
 values = st.recursive(
     st.none()
     | st.booleans()
@@ -68,7 +70,8 @@ values = st.recursive(
     | st.floats(allow_nan=False)
     | st.text(max_size=4)
     | st.binary(max_size=4)
-    | st.sampled_from(["password123", "sk-" + "a" * 30, "x" * 40_000, LARGE, LARGE[:10]]),
+    | st.sampled_from(["password123", "sk-" + "a" * 30, "x" * 40_000, LARGE, LARGE[:10], TEXTS])
+    | st.integers(0, 2).map(lambda i: np.roll(TEXTS, i)),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
@@ -109,6 +112,8 @@ def test_a_capture_that_knows_earlier_ones_is_one_that_does_not(data: st.DataObj
                     inner.append(1) if isinstance(inner, list) else inner.update(z=[2])
             elif isinstance(value, list):
                 value.append(data.draw(values))
+            elif isinstance(value, np.ndarray) and value.dtype == object and value is not TEXTS:
+                value[data.draw(st.integers(0, 70))] = data.draw(st.sampled_from(["x", 1, None]))
         pair.check()
 
 
@@ -183,7 +188,8 @@ def test_a_secret_is_no_less_one_the_second_time() -> None:
         assert b"sk-aaa" not in data
 
 
-def test_lists_and_dicts_that_are_as_they_were_are_not_looked_at() -> None:
+def test_records_of_lists_and_dicts_that_are_as_they_were_are_not_made_again() -> None:
+    """They are compared, many at once; the bytes of their records are the very same."""
     pair = Pair({f"v{i}": {"a": [i]} for i in range(100)} | {"w": [], "t": ([1],)})
     pair.check()
     before = dict(pair.earlier._settled)
@@ -195,6 +201,64 @@ def test_lists_and_dicts_that_are_as_they_were_are_not_looked_at() -> None:
     again = [name for name, each in before.items() if pair.earlier._settled[name] is not each]
     assert "v50" in again
     assert len(again) <= SIZE
+
+
+class Looks:
+    """How often captures look at values by themselves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plain: list[str] = []  # names of plain values that were pickled
+        self.compared = 0  # groups of lists and dicts that were pickled together
+        self.others = 0  # anything, by the pickler that knows all kinds
+
+        def settled(name: str, *rest: Any) -> Any:
+            self.plain.append(name)
+            return made(name, *rest)
+
+        def look(*given: Any) -> Any:
+            self.compared += 1
+            return compared(*given)
+
+        def record(*given: Any) -> Any:
+            self.others += 1
+            return pickled(*given)
+
+        made, compared, pickled = earlier._settled, groups._look, taking.pickle_record
+        monkeypatch.setattr(earlier, "_settled", settled)
+        monkeypatch.setattr(groups, "_look", look)
+        monkeypatch.setattr(taking, "pickle_record", record)
+
+    def take(self) -> tuple[list[str], int, int]:
+        """Since the last time."""
+        found = self.plain, self.compared, self.others
+        self.plain, self.compared, self.others = [], 0, 0
+        return found
+
+
+def test_what_code_could_not_have_changed_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of values that cannot change, and of large arrays, nothing is pickled a second time; lists
+    and dicts, which any code may reach, are compared in groups. All else is looked at each time."""
+    plain = {f"n{i}": (i, f"text {i}") for i in range(300)}
+    kept = {f"k{i}": [i, {"x": i}] for i in range(96)}
+    large = {f"a{i}": np.full(200_000, float(i)) for i in range(20)}
+    pair = Pair(plain | kept | large | {"other": SimpleNamespace(x=1)})
+    looks = Looks(monkeypatch)
+    pair.capture(pair.earlier)
+    assert looks.take() == ([*plain, *kept], len(kept) // SIZE, len(large) + 1)
+    for _ in range(3):
+        pair.capture(pair.earlier)
+        assert looks.take() == ([], len(kept) // SIZE, 1)  # the one that is of another kind
+    pair.namespace["n7"] = 7.5
+    pair.namespace["a3"][5] = -1  # which is for the kernel to tell
+    pair.namespace["a4"] = pair.namespace["a4"].reshape(400, 500).copy()
+    pair.capture(pair.earlier)
+    assert looks.take() == (["n7"], len(kept) // SIZE, 2)
+    pair.namespace["k50"].append(1)
+    pair.capture(pair.earlier)
+    again, compared, others = looks.take()
+    assert "k50" in again
+    assert len(again) == SIZE
+    assert (compared, others) == (len(kept) // SIZE + 1, 1)
 
 
 @pytest.mark.parametrize(
