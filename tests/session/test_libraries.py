@@ -64,6 +64,10 @@ THINGS = (
           " == ['a', 'b'] and frame['c'].cat.categories.tolist() == ['u', 'v'] and"
           " str(frame['d'].dt.tz) == 'UTC' and (frame.__setitem__('new', 1), by.obj is frame)[1]"
           " and frame['t'].dtype == 'string'"),
+    Thing("shorter", "shorter = pd.Series(range(9), index=list('abcdefghi'))\n"
+          "del shorter['c']\npopped = shorter.pop('a')",
+          "shorter.tolist() == [1, 3, 4, 5, 6, 7, 8] and ''.join(shorter.index) == 'bdefghi'"
+          " and popped == 0 and (shorter.__delitem__('i'), shorter.sum())[1] == 26"),
     Thing("indexed", "indexed = pd.DataFrame({'v': [1, 2, 3]},"
           " index=pd.MultiIndex.from_tuples([('a', 1), ('a', 2), ('b', 1)], names=['k', 'n']))",
           "indexed.loc[('a', 2), 'v'] == 2 and indexed.index.names == ['k', 'n']"),

@@ -57,6 +57,16 @@ def reduce_frame(recorder: Recorder, obj: Any) -> Reduction:
     return (*reduced[:2], state, *reduced[3:])
 
 
+def reduce_series(recorder: Recorder, obj: Any) -> Reduction:
+    """What a series holds. After `del series[label]` and `pop` pandas' own note of the values'
+    places still has the last one, which is no more, and pandas fails to pickle it."""
+    (block,), index = obj.blocks, obj.axes[0]
+    noted, every = block.mgr_locs, slice(0, len(index), 1)
+    if len(block.values) == len(index) and not (noted.is_slice_like and noted.as_slice == every):
+        obj = type(obj)(block.make_block_same_class(block.values, type(noted)(every)), index)
+    return recorder.plain(obj)
+
+
 _CLASS_HAS = "_metadata"
 _BLOCKS = "pandas.core.internals.blocks"
 _ARROW = {"ArrowExtensionArray": "pandas.core.arrays.arrow.array"} | dict.fromkeys(
@@ -66,6 +76,7 @@ _FRAMES = [("pandas", "DataFrame"), ("pandas.core.frame", "DataFrame")]
 _FRAMES += [("pandas", "Series"), ("pandas.core.series", "Series")]
 NAMED: dict[tuple[str, str], Reduce] = {
     **dict.fromkeys(_FRAMES, reduce_frame),
+    ("pandas.core.internals.managers", "SingleBlockManager"): reduce_series,
     **{(_BLOCKS, name): reduce_block for name in ("NumpyBlock", "NumericBlock")},
     **{(module, name): reduce_texts for name, module in _ARROW.items()},
 }
