@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import sync
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, StorageFull
 from holdfast.session import CellFailed, Session
 from holdfast.session.process import WorkerProcess
@@ -143,6 +148,52 @@ async def test_a_failure_beside_the_session_is_raised_at_the_end(failing) -> Non
     await failing.shutdown()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.execute("x = 2"),
+        lambda session: session.checkpoint(),
+        lambda session: session.flush(),
+        lambda session: session.restore(),
+        lambda session: session.rollback(),
+        lambda session: session.fork("other"),
+        lambda session: session.transaction().__aenter__(),
+        lambda session: session.shutdown(),
+        lambda session: session.__aexit__(None, None, None),
+    ],
+    ids=[
+        "execute",
+        "checkpoint",
+        "flush",
+        "restore",
+        "rollback",
+        "fork",
+        "transaction",
+        "shutdown",
+        "aexit",
+    ],
+)
+async def test_whatever_call_comes_next_raises_a_failure_beside_the_session(
+    make, store, call: Callable[[Session], Awaitable[object]]
+) -> None:
+    """Once; and what was not saved is in the next checkpoint."""
+    session = await make("full", auto_checkpoint="cell")
+    save, session._history.save = session._history.save, full_disk
+    await session.execute("x = 1")
+    await wait_for_commits(session)
+    session._history.save = save
+    with pytest.raises(StorageFull, match="no room"):
+        await call(session)
+    if session.alive:
+        assert await value(session, "x") == 1
+        await session.flush()
+        await session.shutdown()
+        again = await Session.resume("full", store=store)
+        assert await value(again, "x") == 1
+        await again.shutdown()
+    await session.shutdown()
+
+
 async def test_a_failure_at_the_end_does_not_hide_an_error(store) -> None:
     session = Session("full", store=store, auto_checkpoint="cell")
     with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012
@@ -221,6 +272,107 @@ def test_times_that_are_none(value) -> None:
 def test_a_policy_that_is_none() -> None:
     with pytest.raises(BadInput, match="policy"):
         Session("other", keep=5)
+
+
+# -- programs that end without ending their session -------------------------------------
+
+LEFT_OPEN = """
+import asyncio, os, sys, threading
+from holdfast.model.errors import StorageFull
+from holdfast.session import Session
+from holdfast.store import open_store
+
+def full(*args, **options):
+    raise StorageFull("no room")
+
+async def main():
+    session = await Session("left", store=open_store(store), auto_checkpoint=every).start()
+    await session.execute("x = 1")
+    await session.flush()
+    if state == "full":
+        session._history.save = full
+    if state != "saved":
+        await session.execute("x = 2")
+    if state == "full" and every == "cell":
+        async with session._driver.lock:
+            await session._keeper.saving.settled()
+    if state == "ended":
+        await session.shutdown()
+
+store, automatic, state, how = sys.argv[1:]
+every = {"cell": "cell", "clock": 1000.0, "never": None}[automatic]
+loop = asyncio.new_event_loop()
+if how == "run":
+    asyncio.run(main())
+    if state == "forked":
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+elif how == "closed":
+    loop.run_until_complete(main())
+    loop.close()
+elif how == "stopped":
+    loop.run_until_complete(main())
+else:
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(main(), loop).result()
+"""
+
+
+def left_open(store: Path, automatic: str, state: str, how: str) -> str:
+    """What such a program says on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, str(store), automatic, state, how],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr
+
+
+LOST = "holdfast: what session/left ran last is lost: "
+
+
+@pytest.mark.parametrize("how", ["run", "closed", "stopped", "thread"])
+def test_a_failure_that_no_call_raised_is_told_when_the_program_ends(
+    tmp_path: Path, how: str
+) -> None:
+    assert left_open(tmp_path / "store", "cell", "full", how) == f"{LOST}no room\n"
+
+
+@pytest.mark.parametrize("how", ["run", "closed", "stopped", "thread"])
+def test_what_no_loop_can_save_any_more_is_told_when_the_program_ends(
+    tmp_path: Path, how: str
+) -> None:
+    told = left_open(tmp_path / "store", "clock", "due", how)
+    assert told.startswith(f"{LOST}the event loop ended before it was saved (")
+    assert "shutdown()" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", ["run", "closed", "stopped", "thread"])
+def test_a_checkpoint_on_its_way_when_the_program_ends_is_there_or_is_missed_aloud(
+    tmp_path: Path, how: str
+) -> None:
+    told = left_open(tmp_path / "store", "cell", "due", how)
+    with sync.Session.resume("left", store=str(tmp_path / "store")) as again:
+        found = again.execute("x").value
+    assert (found == 2 and told == "") or (found == 1 and told.startswith(LOST)), (found, told)
+
+
+@pytest.mark.parametrize(
+    ("automatic", "state"),
+    [("cell", "saved"), ("never", "due"), ("never", "full"), ("cell", "ended"), ("clock", "ended")],
+)
+def test_where_nothing_is_lost_nothing_is_told(tmp_path: Path, automatic: str, state: str) -> None:
+    assert left_open(tmp_path / "store", automatic, state, "run") == ""
+
+
+def test_a_fork_does_not_tell_what_its_parent_has_to(tmp_path: Path) -> None:
+    told = left_open(tmp_path / "store", "clock", "forked", "run")
+    assert told.count(LOST) == 1
 
 
 # -- transactions -----------------------------------------------------------------------

@@ -103,6 +103,12 @@ async def test_a_failure_meanwhile_is_raised_and_the_next_one_has_all(slow: Slow
         await slow.session.flush()
     await slow.session.flush()
     assert await reasons(slow.session) == ["cell 5", "cell 2"]
+    await slow.session.shutdown()
+    async with await Session.resume("large", store=store) as again:
+        asked = "[x, large.shape, float(large.min()), float(large.max())]"
+        assert (await again.execute(asked)).value == [5, (3_000_000,), 1.0, 1.0]
+        await again.restore("~1")
+        assert (await again.execute("[x, float(large.sum())]")).value == [2, 3_000_000.0]
 
 
 HOST = """

@@ -60,7 +60,8 @@ class Driver:
         self.before_cell: Callable[[], None] | None = None
         self.revive: Callable[[], Awaitable[str | None]] | None = None
         self.after_cell: Callable[[Result], Awaitable[None]] | None = None
-        self.on_death: Callable[[], None] | None = None  # of a worker, at any moment
+        self.on_start: Callable[[], None] | None = None  # of a worker
+        self.on_death: Callable[[], None] | None = None  # of one, at any moment
         self._subject = subject
         self.hint = f"Session.resume({subject.name!r}) goes on from the last checkpoint"
         self._workers = workers
@@ -136,6 +137,8 @@ class Driver:
             self.check_open()
         self._worker = worker
         self._told = False
+        if self.on_start is not None:
+            self.on_start()
 
     def _died(self) -> None:
         if self.on_death is not None and not self.closed:

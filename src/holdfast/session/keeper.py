@@ -24,7 +24,7 @@ from holdfast.session.driver import Driver
 from holdfast.session.history import History
 from holdfast.session.launching import Launching
 from holdfast.session.result import Result
-from holdfast.session.saving import Saving
+from holdfast.session.saving import ENDED, Saving
 from holdfast.session.settings import Settings
 from holdfast.session.work import WORK_TIMEOUT
 from holdfast.store import Store
@@ -279,6 +279,13 @@ class Keeper:
         await self.saving.settled()
         self.note_owed()
         self.saving.check()
+
+    def lost(self) -> HoldfastError | None:
+        """What of a session that nobody ended is not saved, when its loop is over."""
+        failure = self.saving.lost()
+        if failure is None and self.autosave.due:
+            failure = CaptureFailed("the event loop ended before it was saved", hint=ENDED)
+        return failure
 
     async def _save_beside(self, reason: str) -> None:
         """A checkpoint that nobody waits for: what goes wrong is raised by the next call."""

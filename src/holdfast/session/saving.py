@@ -11,20 +11,34 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
 
 _T = TypeVar("_T")
 
+ENDED = "`async with session`, or shutdown(), waits until all is saved"
 MOST = 2  # on their way at once: one is written while the next is captured
 
 
-class _Way(NamedTuple):
+@dataclass(slots=True)
+class _Way:
     save: Callable[[], Any]  # in the context of whoever began it
     done: asyncio.Future[Any]
     long: bool
+    over: bool = False  # whether it was saved, or failed: known in the thread before the loop hears
+    error: BaseException | None = None
+
+    def go(self) -> Any:
+        try:
+            return self.save()
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.over = True
 
 
 class Saving:
@@ -36,6 +50,7 @@ class Saving:
         self._long = 0  # how many of them take long
         self.on_room: Callable[[], None] | None = None  # called when one has arrived
         self._failure: BaseException | None = None
+        self._left: set[asyncio.Future[Any]] = set()  # that nobody waits for
 
     @property
     def waiting(self) -> int:
@@ -66,6 +81,7 @@ class Saving:
 
     def leave(self, done: asyncio.Future[_T]) -> None:
         """Nobody waits for it: keep its failure for the next call."""
+        self._left.add(done)
         done.add_done_callback(self._note)
 
     def failed(self, error: BaseException) -> None:
@@ -76,15 +92,20 @@ class Saving:
     def check(self) -> None:
         """Raise what went wrong since the last call, once."""
         failure, self._failure = self._failure, None
-        if failure is None:
-            return
-        if isinstance(failure, HoldfastError):
-            failure.add_note("in a checkpoint that was made beside the running session")
-            raise failure
-        raise CaptureFailed(
-            f"a checkpoint beside the running session failed: {failure}",
-            hint="the session itself is as it was",
-        ) from failure
+        if failure is not None:
+            raise _told(failure)
+
+    def lost(self) -> HoldfastError | None:
+        """When the loop is over: what went wrong that no call has raised, or came to no end."""
+        arrived = [done for done in self._left if done.done() and not done.cancelled()]
+        failures = [self._failure, *(done.exception() for done in arrived)]
+        failures += [way.error for way in self._line]
+        for failure in failures:
+            if failure is not None:
+                return _told(failure)
+        if all(way.over for way in self._line):
+            return None
+        return CaptureFailed("the event loop ended while it was on its way", hint=ENDED)
 
     async def settled(self) -> None:
         """Wait until nothing is on its way."""
@@ -93,7 +114,12 @@ class Saving:
 
     def _next(self) -> None:
         # Not as a task: each of its steps would be another round of the loop.
-        work = asyncio.get_running_loop().run_in_executor(None, self._line[0].save)
+        loop = asyncio.get_running_loop()
+        try:
+            work = loop.run_in_executor(None, self._line[0].go)
+        except RuntimeError as error:  # the program ends, and no thread is to be had any more
+            work = loop.create_future()
+            work.set_exception(error)
         work.add_done_callback(self._arrived)
 
     def _arrived(self, work: asyncio.Future[Any]) -> None:
@@ -110,6 +136,20 @@ class Saving:
             self.on_room()
 
     def _note(self, done: asyncio.Future[_T]) -> None:
+        self._left.discard(done)
         error = done.exception()
         if error is not None:
             self.failed(error)
+
+
+def _told(failure: BaseException) -> HoldfastError:
+    """What a call raises."""
+    if isinstance(failure, HoldfastError):
+        failure.add_note("in a checkpoint that was made beside the running session")
+        return failure
+    told = CaptureFailed(
+        f"a checkpoint beside the running session failed: {failure}",
+        hint="the session itself is as it was",
+    )
+    told.__cause__ = failure
+    return told

@@ -6,6 +6,7 @@ import asyncio
 import secrets as random_names
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -110,7 +111,7 @@ class Session:
         self._workers = workers or settings.launch
         self._driver = Driver(self.subject, self._workers, settings.limits)
         self._keeper = Keeper(self.subject, self._driver, self._history, settings)
-        leaving.opened(self._keeper)
+        self._driver.on_start = partial(leaving.opened, self._keeper)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.subject} {self._driver.state}>"
@@ -154,6 +155,7 @@ class Session:
         finally:
             await self._driver.shutdown()
             await self._keeper.disown()
+            leaving.ended(self._keeper)
             if self._ended is not None:
                 self._ended(self)
         await asyncio.to_thread(self._history.tidy)
@@ -439,6 +441,7 @@ class Session:
         except BaseException:
             await self._driver.shutdown()
             await self._keeper.disown()
+            leaving.ended(self._keeper)
             raise
         self._keeper.autosave.start()
         return self

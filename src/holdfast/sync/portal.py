@@ -64,8 +64,7 @@ class Portal:
             print("holdfast: sessions could not be saved when the program ended", file=sys.stderr)
             return
         for subject, failure in lost.items():
-            hint = f" ({failure.hint})" if failure.hint else ""
-            print(f"holdfast: what {subject} ran last is lost: {failure}{hint}", file=sys.stderr)
+            leaving.tell(subject, failure)
 
 
 @once
