@@ -185,14 +185,25 @@ def test_watched_memory_costs_a_bare_cell_a_fault_a_page(
     assert more <= 2 * statistics.quantiles(faults, n=10)[0] + 50e-6
 
 
+FRESH = """
+import sys, time
+from holdfast import sync
+started = time.perf_counter()
+with sync.Session.resume("large", store=sys.argv[1]) as session:
+    value = session.execute("int(a9[5])", check=True).value
+    print(value, time.perf_counter() - started)
+"""
+
+
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_four_gigabytes_answer_at_once_in_a_fresh_process(tmp_path: Path) -> None:
-    """A new interpreter, its imports, and the answer; with the imports alone beside it."""
+    """A host that has just begun brings the session back in a new interpreter, with its imports,
+    and has the answer; with the imports alone beside it."""
     make = "".join(f"a{i} = np.arange({i} << 40, ({i} << 40) + (32 << 20))\n" for i in range(16))
-    store = open_store(tmp_path / "store")
-    with sync.Session("large", store=store) as session:
+    store = str(tmp_path / "store")
+    with open_store(store) as opened, sync.Session("large", store=opened) as session:
         session.execute("import numpy as np\n" + make, check=True)
         session.checkpoint()
     took: list[float] = []
@@ -201,12 +212,12 @@ def test_four_gigabytes_answer_at_once_in_a_fresh_process(tmp_path: Path) -> Non
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", "import numpy"], check=True)
         alone.append(time.perf_counter() - started)
-        started = time.perf_counter()
-        with sync.Session.resume("large", store=store) as session:
-            assert session.execute("int(a9[5])").value == (9 << 40) + 5
-            took.append(time.perf_counter() - started)
+        fresh = [sys.executable, "-c", FRESH, store]
+        told = subprocess.run(fresh, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        assert int(told[0]) == (9 << 40) + 5
+        took.append(float(told[1]))
     print(f"{min(took) * 1e3:.0f} ms, the interpreter and numpy alone {min(alone) * 1e3:.0f} ms")
-    assert min(took) <= max(0.2, min(alone) + 0.1)
+    assert min(took) <= 0.2, took
 
 
 @pytest.mark.alone
