@@ -26,10 +26,13 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"
 
 def interpreter() -> str:
     """A Python of this version that nobody may run: the one in use may be in root's own home."""
-    names = (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+    system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    names = (sys.executable, os.path.realpath(sys.executable), system)
+    become = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
     for name in names:
         tried = subprocess.run(
-            ["setpriv", f"--reuid={NOBODY}", "--clear-groups", name, "-c", "pass"],
+            # Not at once: what setpriv itself runs is found with root's powers still.
+            [*become, "sh", "-c", 'exec "$0" -c pass', name],
             cwd="/",
             capture_output=True,
             check=False,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +12,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.session import noted
 from tests.session.noted import Noted, parts
+from tests.strangers import NOBODY, folder_of_nobody, run_as_nobody
 
 from holdfast import sync
 from holdfast.session.worker import earlier
 from holdfast.store import open_store
+from holdfast.sync.portal import portal
 
+HELD = (
+    "a", "m", "f", "t", "v", "whole", "raw", "over", "spare", "text", "arrow", "df", "ser", "o", "few", "huge", "lent",
+    "tensor", "hoard", "q", "n", "pair", "words", "rec", "masked", "big",
+)  # fmt: skip
 SETUP = """
 import ctypes, gc, hashlib, os
 import numpy as np
@@ -30,6 +39,7 @@ v = a[1000:200_000:3]
 whole = a[:]
 raw = bytearray(2_000_000)
 over = np.frombuffer(raw, dtype=np.uint8)
+spare = bytearray(dice.bytes(1_200_000))
 text = bytes(1_500_000)
 arrow = pa.array(dice.standard_normal(200_000))
 df = pd.DataFrame({'x': dice.standard_normal(70_000), 'y': dice.standard_normal(70_000),
@@ -57,6 +67,7 @@ big = pd.DataFrame({'f': dice.standard_normal(rows), 'g': dice.standard_normal(r
                     'c': pd.Categorical.from_codes(dice.integers(0, 200, rows), [f'kind {i}' for i in range(200)]),
                     'i': pd.array(dice.integers(0, 99, rows), dtype='Int64')})
 big.loc[5:9, 'i'] = pd.NA
+ser = pd.Series(dice.standard_normal(150_000))
 
 def pieces(value):
     if isinstance(value, np.ma.MaskedArray):
@@ -64,12 +75,14 @@ def pieces(value):
     elif isinstance(value, np.ndarray):
         yield str((value.dtype, value.shape, value.flags.writeable)).encode()
         yield value.tobytes() if not value.dtype.hasobject else repr(value.tolist()).encode('utf-8', 'surrogatepass')
+    elif isinstance(value, pd.Series):
+        yield from pieces(value.to_frame(str(value.name)))
     elif isinstance(value, pd.DataFrame):
         for name, column in [('', value.index), *value.items()]:
             held = column.array
             yield f'{name} {column.dtype}'.encode()
             if isinstance(held, pd.Categorical):
-                yield from (*pieces(held.codes), repr(list(held.categories)).encode())
+                yield from (*pieces(held.codes), repr((list(held.categories), held.ordered)).encode())
             elif str(column.dtype) == 'Int64':
                 yield from (*pieces(held._data[~held._mask]), *pieces(held._mask))
             else:
@@ -87,7 +100,7 @@ def pieces(value):
 def digest():
     # Of all values, and of which share their memory.
     found = hashlib.sha256()
-    held = (a, m, f, t, v, whole, raw, over, text, arrow, df, o, few, huge, lent, tensor, hoard, q, n, pair, words, rec, masked, big)
+    held = [globals()[name] for name in HELD]
     for each in pieces([held, np.shares_memory(a, v), whole.base is a, np.shares_memory(np.frombuffer(raw, 'u1'), over)]):
         found.update(each)
     return found.hexdigest()
@@ -104,6 +117,23 @@ CHANGES = (
     "np.add.at(a, np.arange(i % 100, 1000), 1)",
     "np.put(a, [i % 1000, 5], [1, 2])",
     "np.copyto(a, -a, where=a > 1)",
+    "np.copyto(huge[i % 1000 : 5000], i)",
+    "np.putmask(m, m > 500, [i % 900, 2])",
+    "np.place(f, f > 0.5, [float(i), 0.75])",
+    "np.put_along_axis(m, m.argmax(axis=1)[:, None], i % 900, axis=1)",
+    "with np.nditer(huge[i % 1000 : 9000], op_flags=[['readwrite']]) as every:\n    for one in every: one[...] = 2 * one\ndel every, one",
+    "with np.nditer(f, flags=['external_loop', 'buffered'], op_flags=[['readwrite']]) as every:\n    for some in every: some += i\ndel every, some",
+    "np.lib.stride_tricks.as_strided(huge, (100, 3), (800, 8))[:] = i",
+    "np.nan_to_num(rec['at'], copy=False, nan=i)",
+    "np.cumsum(huge, out=huge)",
+    "np.take(huge, np.arange(1000), out=huge[5000:6000])",
+    "dice.random(out=huge)",
+    "dice.permuted(m, axis=1, out=m)",
+    "np.clip(m, 5, 900, out=m)",
+    "np.bitwise_xor(m, i, out=m, where=m > 700)",
+    "np.subtract.at(m, (slice(3, 9), [1, 1, 2]), i)",
+    "m.setfield(i % 7, 'i4', 4)",
+    "np.matmul(f[:9, :9].copy(), f[:9, :9].copy(), out=f[:9, :9])",
     "a.sort()",
     "a.partition(i % 1000)",
     "dice.shuffle(a)",
@@ -148,6 +178,20 @@ CHANGES = (
     "r, w = os.pipe()\n_ = os.write(w, b'abc')\n_ = os.readv(r, [memoryview(raw)[5000:5003]])",
     "text = text[:i % 1000] + bytes([i % 256]) + text[i % 1000 + 1 :]",
     "del over\nraw = bytearray(raw) + b'grown'\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del over\nraw += bytes([i % 256]) * (i % 5000 + 1)\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del over\nraw.extend(b'more' * (i % 3000 + 1))\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del over\ndel raw[: i % 1000 + 1]\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del over\nraw[:0] = b'in front' * (i % 100 + 1)\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "del over\nraw.clear()\nraw += bytes([i % 256]) * 2_000_000\nover = np.frombuffer(raw, dtype=np.uint8)",
+    "spare[i % 1000 : i % 1000 + 4] = b'four'",
+    "spare += b'x' * (i % 5000 + 1)",
+    "del spare[: len(spare) // 3]",
+    "spare.extend(dice.bytes(1_000_000 + i % 1000))",
+    "spare.reverse()",
+    "spare.clear()",
+    "spare += dice.bytes(1_200_000)",
+    "del spare[-(i % 1000 + 1) :]\nspare *= 2",
+    "t.__setstate__((1, t.shape, t.dtype, False, t.tobytes()[::-1]))",
     "del v, whole\na.resize(a.size + i % 5000, refcheck=False)\nv, whole = a[9:200_000:3], a[:]",
     "del v, whole\na.resize(a.size - i % 500, refcheck=False)\nv, whole = a[9:200_000:3], a[:]",
     "v = whole = None\na = a.copy()\nv, whole = a[1000:200_000:3], a[:]",
@@ -223,7 +267,52 @@ CHANGES = (
     "df = pd.concat([df, df.iloc[i % 50 : 100]], ignore_index=True).iloc[:70_000]",
     "df.insert(0, 'first', df['n'] * i) if 'first' not in df else df.pop('first')",
     "df.index = df.index + i % 5",
+    "df.update(pd.DataFrame({'x': [0.5, float(i)]}, index=df.index[[i % 1000, 1]]))",
+    "df.eval('y = x * 2 + 1', inplace=True)",
+    "df.loc[df.index.max() + 1] = df.iloc[i % 1000]",
+    "df.insert(1, 'second', i) if 'second' not in df else df.pop('second')",
+    "df.drop(index=df.index[i % 1000], inplace=True)\ndf.reset_index(drop=True, inplace=True)",
+    "df.rename(columns={'x': 'y', 'y': 'x'}, inplace=True)",
+    "df.iloc[[3, 1]] = df.iloc[[1, 3]].to_numpy()",
+    "df.ffill(inplace=True)",
+    "df['c'] = df['c'].cat.as_unordered() if df['c'].cat.ordered else df['c'].cat.as_ordered()",
+    "df['c'] = df['c'].cat.add_categories(['z']) if df['c'].cat.categories.size < 4 else df['c'].cat.remove_categories(df['c'].cat.categories[-1:])",
+    "ser.where(ser > 0, i, inplace=True)",
+    "ser.mask(ser > 1, -1.0, inplace=True)",
+    "ser.update(pd.Series({5: 1.0, i % 1000: 2.0}))",
+    "ser.iloc[i % 1000 :: 5003] = i",
+    "ser.sort_values(inplace=True, ignore_index=True)",
+    "ser.array[i % 1000] = i",
+    "ser.clip(-1, 1, inplace=True)",
+    "ser.loc[ser.index.max() + 1] = i",
+    "ser.pop(ser.index[i % 1000])",
+    "ser.name = f'named {i % 5}'",
 )  # fmt: skip
+
+
+def touched(change: str) -> set[str]:
+    """The variables that a change may touch; those that share memory as one."""
+    used = {each.id for each in ast.walk(ast.parse(change)) if isinstance(each, ast.Name)}
+    return {{"v": "a", "whole": "a", "over": "raw"}.get(name, name) for name in used & set(HELD)}
+
+
+def side_by_side() -> list[list[str]]:
+    """All changes in few steps: of those in one step no two touch the same variable, so none can
+    hide that another was missed. What touches one stays in its order."""
+    steps: list[list[str]] = []
+    next_for = dict.fromkeys(HELD, 0)
+    for change in CHANGES:
+        if change == RESTORE:
+            continue  # touches everything: halfway
+        names = touched(change)
+        step = max(next_for[name] for name in names)
+        next_for.update(dict.fromkeys(names, step + 1))
+        if step == len(steps):
+            steps.append([])
+        steps[step].append(change)
+    steps.insert(len(steps) // 2, [RESTORE])
+    assert sorted(each for step in steps for each in step) == sorted(CHANGES)
+    return steps
 
 
 class Pair:
@@ -234,8 +323,9 @@ class Pair:
         self.session = sync.Session(name, store=self.store)
         self.past = Noted.of(self.session, self.store)
         self.session.start()
-        self.session.execute(SETUP, check=True)
+        self.session.execute(f"HELD = {HELD!r}\n{SETUP}", check=True)
         self.session.checkpoint()
+        self.elsewhere = sync.Session(f"{name}-elsewhere", store=self.store).start()
 
     def change(self, change: str, number: int) -> None:
         if change == RESTORE:
@@ -258,6 +348,7 @@ class Pair:
     def check_with_a_full_one(self) -> int:
         """Compare with one in a store where nothing came before it."""
         told = self.session.checkpoint().checkpoint
+        self.taken_over = 1 - told.stored_bytes / self.past.memory
         with open_store("memory://") as empty:
             past = Noted.of(self.session, empty)
             try:
@@ -270,12 +361,21 @@ class Pair:
                 past.disown()
         return told.stored_bytes
 
+    def check_elsewhere(self) -> None:
+        """Bring the last checkpoint back in another process, and compare the values."""
+        last = self.store.resolve(str(self.session.subject))
+        portal().run(self.elsewhere._keeper.enter(last, trust=True))
+        asked = "digest()"
+        found = self.elsewhere.execute(asked, check=True).value
+        assert found == self.session.execute(asked, check=True).value
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     made = Pair(tmp_path_factory.mktemp("pair"), "pair")
     yield made
     made.session.shutdown()
+    made.elsewhere.shutdown()
 
 
 mutations = settings(
@@ -310,18 +410,43 @@ def test_an_increment_found_by_hashes_is_what_a_full_checkpoint_is(
     pair.check_with_a_full_one()
 
 
+tracking = pytest.mark.parametrize("tracked", [True, False], ids=["tracked", "untracked"])
+
+
+def check_steps(
+    pair: Pair, steps: list[list[str]], tracked: bool, elsewhere: int
+) -> tuple[float, list[str]]:
+    """Each step's increment is a full checkpoint, and every so many of them are brought back in
+    another process; and most is taken over, or this would show nothing. Gives how much at least."""
+    check = pair.check if tracked else pair.check_with_a_full_one
+    check()
+    taken_over = []
+    for number, step in enumerate(steps, 1):
+        for change in step:
+            pair.change(change, CHANGES.index(change) * 31 + 5)
+        check()
+        taken_over.append((pair.taken_over, step))
+        if number % elsewhere == 0 or number == len(steps):
+            pair.check_elsewhere()
+    assert statistics.median(share for share, _ in taken_over) > 0.9
+    return min(taken_over)
+
+
+@tracking
+@pytest.mark.timeout(300)
+def test_every_change(pair: Pair, monkeypatch: pytest.MonkeyPatch, tracked: bool) -> None:
+    monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "on" if tracked else "off")
+    check_steps(pair, side_by_side(), tracked, elsewhere=6)
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_every_change_by_itself(pair: Pair) -> None:
-    """And the host takes most of it over, or this would show nothing."""
-    pair.check()
-    taken_over = {}
-    for number, change in enumerate(CHANGES):
-        pair.change(change, number * 31 + 5)
-        pair.check()
-        taken_over[change] = pair.taken_over
-    assert min(taken_over.values()) > 0.5, min(taken_over, key=lambda each: taken_over[each])
-    assert statistics.median(taken_over.values()) > 0.9
+@tracking
+@pytest.mark.timeout(1800)
+def test_every_change_by_itself(pair: Pair, monkeypatch: pytest.MonkeyPatch, tracked: bool) -> None:
+    monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "on" if tracked else "off")
+    alone = [[change] for change in CHANGES]
+    least, where = check_steps(pair, alone, tracked, elsewhere=1)
+    assert least > 0.5, where
 
 
 def test_what_was_mapped_is_changed_again(pair: Pair) -> None:
@@ -343,10 +468,7 @@ def test_what_was_mapped_is_changed_again(pair: Pair) -> None:
 def test_the_same_without_tracking(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the kernel's help all memory is looked at, and the same is stored."""
     monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "off")
-    for number, change in enumerate(CHANGES[:: len(CHANGES) // 9]):
-        pair.change(change, number * 17 + 3)
-        if number % 3 == 2:
-            pair.check_with_a_full_one()
+    pair.check_with_a_full_one()
     pair.session.execute("a[76] = 5\nbig.loc[76, 'f'] = 5", check=True)
     assert pair.check_with_a_full_one() < 200_000
     assert pair.past.brought == pair.past.memory  # nobody told what had changed
@@ -389,6 +511,46 @@ def test_what_another_process_writes_is_in_the_increment(pair: Pair, tmp_path: P
     pair.session.restore(pair.session.checkpoint())
     assert pair.session.execute(seen, check=True).value == [2] * 4
     pair.session.execute("del shared, filed, shown, again", check=True)
+
+
+def referenced(process: int, address: int) -> int:
+    """How many bytes of the memory around an address anybody has read or written since that was
+    last cleared."""
+    inside = False
+    for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first:
+            start, end = (int(each, 16) for each in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "Referenced:":
+            return int(line.split()[1]) * 1024
+    raise LookupError(hex(address))
+
+
+def test_memory_that_no_code_has_written_to_is_not_looked_at() -> None:
+    """Neither the worker nor the host reads it: the kernel notes which pages were."""
+    asked = "[each[4 << 20 :].__array_interface__['data'][0] for each in (a, b)]"
+    with sync.Session("still", store=open_store("memory://")) as session:
+        session.execute(
+            "import numpy as np\na, b = np.ones(8 << 20), np.ones(8 << 20)\n"
+            "words = {f'word {i}': [i] for i in range(1000)}",
+            check=True,
+        )
+        session.checkpoint()
+        places = session.execute(asked, check=True).value
+        for step in range(1, 4):
+            Path(f"/proc/{session.pid}/clear_refs").write_text("1")
+            session.execute(f"b[{step} << 18] = words['word 7'][0] = -{step}", check=True)
+            made = session.checkpoint()
+            looked_at = [referenced(session.pid, each) for each in places]
+            assert looked_at[0] == 0
+            assert 0 < looked_at[1] <= 64 << 10
+        session.execute("a.sum()", check=True)
+        assert referenced(session.pid, places[0]) > 60 << 20  # which it would have been
+        session.execute("a = b = words = None", check=True)
+        session.restore(made)
+        kept = "float(a.sum()), [float(b[i << 18]) for i in (1, 2, 3)], words['word 7']"
+        assert session.execute(kept, check=True).value == (8 << 20, [-1, -2, -3], [-3])
 
 
 def test_a_small_change_of_much_memory_stores_little(pair: Pair) -> None:
@@ -478,3 +640,78 @@ def test_an_array_over_the_memory_of_another_stays_one() -> None:
             "a[12] = small[3] = 5\nfloat(b[12]), float(c.view('f8')[2]), float(d[2]), float(e[3])"
         )
         assert session.execute(asked, check=True).value == (5, 5, 5, 5)
+
+
+AS_NOBODY = """
+import json, os, sys
+from noted import Noted, parts
+from holdfast import sync
+from holdfast.session.worker.memory.pagemap import Pagemap
+from holdfast.store import open_store
+
+try:
+    Pagemap().close()
+except OSError:
+    tells = False
+else:
+    tells = True
+store = open_store(sys.argv[1])
+told = {"user": os.getuid(), "tells": tells, "brought": [], "equal": []}
+with sync.Session("own", store=store) as session:
+    past = Noted.of(session, store)
+    session.execute("import os\\nimport numpy as np\\na = np.arange(5_000_000.0)", check=True)
+    told["worker"] = session.execute("os.getuid()", check=True).value
+    for step in range(3):
+        session.execute(f"a[{step} * 1_000_000] = -{step + 1}", check=True)
+        made = session.checkpoint().checkpoint
+        told["brought"].append(past.brought)
+        told["memory"] = past.memory
+        if step:
+            past.forget()
+            told["equal"].append(parts(store, made) == parts(store, session.checkpoint().checkpoint))
+with sync.Session.resume("own", store=store) as again:
+    asked = "[float(a[i]) for i in (0, 1_000_000, 2_000_000, 4_999_999)]"
+    told["values"] = again.execute(asked, check=True).value
+print(json.dumps(told))
+"""
+
+
+def test_no_privileges_are_needed_for_an_increment() -> None:
+    """A small change of a large array brings few bytes where the kernel tells whoever asks, and is
+    right in any case."""
+    with folder_of_nobody("increments") as folder:
+        (folder / "noted.py").write_text(Path(noted.__file__).read_text())
+        (folder / "program.py").write_text(AS_NOBODY)
+        done = run_as_nobody(folder, str(folder / "program.py"), str(folder / "store"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["user"], told["worker"]) == (NOBODY, NOBODY)
+    assert told["equal"] == [True, True]
+    assert told["values"] == [-1, -2, -3, 4_999_999]
+    assert told["brought"][0] == told["memory"] == 40_000_000
+    least = 8 if told["tells"] else told["memory"]
+    assert all(least <= each for each in told["brought"][1:])
+    if told["tells"]:
+        assert max(told["brought"][1:]) <= 64 << 10
+
+
+@pytest.mark.parametrize("size", [1600, 1_600_000])
+@pytest.mark.parametrize(
+    "made", ["pa.allocate_buffer({})", "pa.allocate_buffer({}, resizable=True)",
+             "pa.py_buffer(bytearray({}))"]
+)  # fmt: skip
+def test_arrays_over_one_buffer_of_arrows_say_that_they_come_back_apart(
+    made: str, size: int
+) -> None:
+    with sync.Session("lent", store=open_store("memory://")) as session:
+        session.execute(
+            f"import numpy as np\nimport pyarrow as pa\nlent = {made.format(size)}\n"
+            "a, b = np.frombuffer(lent), np.frombuffer(lent)\na[:] = 1\nlent = None",
+            check=True,
+        )
+        first = session.checkpoint()
+        assert [first.report[name].outcome for name in ("a", "b")] == ["rebuilt"] * 2
+        assert all("with its own" in first.report[name].reason for name in ("a", "b"))
+        session.restore(first)
+        asked = "a[0] = 5\nfloat(a[0]), float(b[0]), float(b[-1])"
+        assert session.execute(asked, check=True).value == (5, 1, 1)
