@@ -223,6 +223,26 @@ async def test_a_failed_restore_leaves_the_session_as_it_was(session: Session, s
     assert (await session.checkpoint()).report["f"].outcome == "rebuilt"
 
 
+async def test_what_was_written_before_a_failed_restore_is_not_lost(
+    session: Session, store
+) -> None:
+    """The host's checkpoint is the same as before, and so is what the memory is compared with."""
+    await session.execute("import numpy as np\na = np.arange(400_000.0)")
+    cp = await session.checkpoint()
+    await session.execute(
+        "a[:2] = -1\nfrom holdfast.session.worker import restore\n"
+        "def run(*_): raise SystemExit('no')\n"
+        "whole, restore.Restore.run = restore.Restore.run, run"
+    )
+    with pytest.raises(HoldfastError, match="no"):
+        await session.restore(cp)
+    await session.execute("restore.Restore.run = whole\na[-1] = -2\ndel whole, run, restore")
+    made = await session.checkpoint()
+    assert made.checkpoint.stored_bytes < 1_000_000  # a part of it
+    await session.restore(made)
+    assert await value(session, "[*map(int, a[:3]), int(a[-1])]") == [-1, -1, 2, -2]
+
+
 async def test_in_memory(session: Session, store) -> None:
     await session.execute("x = 1")
     cp = await session.checkpoint(save_to_disk=False)

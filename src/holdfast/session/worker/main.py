@@ -141,7 +141,8 @@ class Worker:
             return
         files = [self._channel.files.popleft() for _ in range(message.files)]
         overlay = Overlay(received[1], files, self._tracker.placed)
-        self._tracker.begin(message.request_id, message.request_id)
+        # Should it fail, the host's next capture is still based on what it has now.
+        self._tracker.begin(message.request_id, max(self._tracker.base, 0))
         self._tracker.maps(files)
         try:
             within = self._interrupts.working(message.request_id)
