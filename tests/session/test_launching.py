@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,3 +99,21 @@ def test_libraries_are_told_early_where_nothing_was_set(tmp_path: Path) -> None:
             session.checkpoint()
         checkpoints.read(store, "session/work", tell=told.append)
     assert told == [("numpy",)]
+
+
+async def test_a_host_with_many_open_files(store) -> None:
+    """The worker's descriptors have the numbers that they had in the host."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        async with Session("many", store=store) as session:
+            await session.execute("import os\nx = os.urandom(9_000_000)", check=True)
+            made = await session.checkpoint()
+            await session.execute("del x", check=True)
+            await session.restore(made)
+            assert (await session.execute("len(x)")).value == 9_000_000
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from holdfast.model.errors import HoldfastError, NotFound, Unsupported
+from holdfast.model.readiness import readable
 from holdfast.model.tracing import span
 from holdfast.oci.state import Process
 from holdfast.runtime import engines
@@ -156,7 +156,7 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits) -> str | None:
     try:
         while True:
             left = end - time.monotonic()
-            if select.select([fd], [], [], max(0.0, min(left, _LOOK_SECONDS)))[0]:
+            if readable([fd], max(0.0, min(left, _LOOK_SECONDS))):
                 process.wait()
                 return None
             if left <= 0:

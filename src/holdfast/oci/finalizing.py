@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Literal, TypeVar, cast
 import msgspec
 
 from holdfast.model.errors import Denied, HoldfastError
+from holdfast.model.readiness import readable
 from holdfast.oci.checkpoint_handler import CheckpointHandler
 from holdfast.oci.container import Container
 from holdfast.oci.engine import Runc
@@ -242,7 +242,7 @@ class _Crew:
             if not busy:  # the deadline came before anything was begun
                 return
             patience = max(0.05, end - time.monotonic()) if time.monotonic() < end else None
-            for reader in select.select(list(busy), [], [], patience)[0]:
+            for reader in readable(busy, patience):
                 pid, subject = busy.pop(reader)
                 with os.fdopen(reader, "rb") as pipe:
                     told = pipe.read()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import select
 import socket
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from holdfast.model import tracing
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, Denied
 from holdfast.model.owner import Owner
+from holdfast.model.readiness import readable
 from holdfast.sandbox import keeping
 from holdfast.store import Store
 
@@ -101,7 +101,7 @@ def _answers(line: socket.socket, store: Store, plea: Plea) -> bool:
     """Whether there is an answer. One that hangs loses its lease, and then is not waited for."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
-        if select.select([line], [], [], LOOK_SECONDS)[0]:
+        if readable([line.fileno()], LOOK_SECONDS):
             return True
         owner = store.owner(keeping.subject_of(plea.sandbox_id))
         if owner is None or owner.token != plea.lease:

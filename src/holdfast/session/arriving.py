@@ -4,7 +4,6 @@ made by a copy of the worker. They are read in a thread."""
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, Corrupt
+from holdfast.model.readiness import readable
 from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import CapturingMessage, decode_worker
 from holdfast.session.captured import Captured, Gathering, handed_over
@@ -116,7 +116,7 @@ class Arriving:
 
     def _read(self) -> bytes:
         left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
-        if not select.select([self._file, self._wake], [], [], left)[0]:
+        if not readable((self._file, self._wake), left):
             raise CaptureFailed(f"the capture took longer than {self._timeout:g} s")
         if self._stopped:
             raise CaptureFailed(self._stopped)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
+
+from holdfast.model.readiness import readable
 
 
 def ask(work: Callable[[int], None], deadline: float) -> bytes:
@@ -43,7 +44,7 @@ def _read(fd: int, deadline: float) -> bytes:
     data = bytearray()
     end = time.monotonic() + deadline
     while (left := end - time.monotonic()) > 0:
-        if not select.select([fd], [], [], left)[0]:
+        if not readable([fd], left):
             break
         piece = os.read(fd, 1 << 16)
         if not piece:

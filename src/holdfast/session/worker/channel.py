@@ -33,6 +33,8 @@ class Channel:
 
     def __init__(self, control: _socket.socket, interrupts: Interrupts) -> None:
         self._control = control
+        self._waiting = select.poll()  # not `select`, which takes no number above 1023
+        self._waiting.register(control, select.POLLIN)
         self._interrupts = interrupts
         self._decoder = FrameDecoder()
         self._arrived: deque[bytes] = deque()
@@ -47,7 +49,7 @@ class Channel:
         of signals raises then has nowhere to go but stderr, as at Python's own prompt."""
         while not self._arrived:
             try:
-                select.select([self._control], [], [])
+                self._waiting.poll()
             except Exception as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
                     raise  # of this call itself
@@ -59,7 +61,7 @@ class Channel:
         """The next message, or None when the host is gone."""
         while not self._arrived:
             # Waiting may be interrupted; reading may not, or bytes would be lost.
-            select.select([self._control], [], [])
+            self._waiting.poll()
             with self._interrupts.shielded():
                 room = _socket.CMSG_LEN(_MOST_FILES * _FILE.size)
                 data, beside, _, _ = self._control.recvmsg(1 << 18, room)
