@@ -149,3 +149,25 @@ def _killed(group: Path) -> int:
 @pytest.mark.timeout(1800)
 def test_four_gigabytes_within_eight(tmp_path: Path) -> None:
     check_in_a_group(tmp_path, 4 * GIB, 8 * GIB)
+
+
+def test_what_restores_replace_does_not_pile_up(tmp_path: Path) -> None:
+    """Frames are in cycles, and what is old the collector looks at rarely."""
+    size = "int(open('/proc/self/statm').read().split()[1]) * 4096"
+    with sync.Session("again", store=str(tmp_path / "store")) as session:
+        session.execute(
+            "class Held: pass\nheld = Held()\nheld.me, held.it = held, bytearray(b'x' * 8_000_000)",
+            check=True,
+        )
+        made = session.checkpoint()
+        for _ in range(3):
+            session.restore(made)
+        before = session.execute(size).value
+        for _ in range(12):
+            session.restore(made)
+            session.execute("held.it[0] = 1", check=True)
+        assert session.execute(size).value - before < 30_000_000  # of 96
+        session.execute("import gc\ngc.disable()")
+        kept = session.checkpoint()
+        session.restore(kept)
+        assert session.execute("gc.isenabled()").value is False  # whoever collects, does it himself

@@ -44,18 +44,18 @@ class Channel:
         """Leave the socket to the process that it belongs to."""
         self._control.close()
 
-    def wait(self) -> None:
-        """Until there is a message, while nothing of the session's runs. What one of its handlers
-        of signals raises then has nowhere to go but stderr, as at Python's own prompt."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until there is a message, while nothing of the session's runs; whether there is one. What
+        one of its handlers of signals raises then has nowhere to go but stderr, as at Python's own
+        prompt."""
         while not self._arrived:
             try:
-                self._waiting.poll()
+                return bool(self._waiting.poll(None if seconds is None else seconds * 1000))
             except Exception as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
                     raise  # of this call itself
                 sys.__excepthook__(type(error), error, error.__traceback__.tb_next)
-                continue
-            return
+        return True
 
     def receive(self) -> HostMessage | None:
         """The next message, or None when the host is gone."""

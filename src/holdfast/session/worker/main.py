@@ -6,6 +6,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` is all of this as enumerations
 import _socket
 import ctypes
+import gc
 import importlib
 import os
 import platform
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # with all that a capture needs
     from holdfast.session.worker.freezer import Freezer
 
 _PR_SET_PDEATHSIG = 1
+_IDLE = 0.2  # seconds without a message
 
 
 class Worker:
@@ -63,6 +65,7 @@ class Worker:
         self._freezer: Freezer | None = None  # when there has been something to freeze
         self._libc = ctypes.CDLL(None)
         self._pid = os.getpid()
+        self._littered = False  # by a namespace that another has replaced
         # There is one worker per socket: a fork of it has nothing to say to the host.
         os.register_at_fork(after_in_child=self._channel.close)
 
@@ -72,6 +75,8 @@ class Worker:
         self._console.install()
         self._channel.send(ReadyMessage(pid=os.getpid(), python=platform.python_version()))
         while True:
+            if self._littered and not self._channel.wait(_IDLE):
+                self._collect()
             self._channel.wait()
             message = self._channel.receive()
             match message:
@@ -139,6 +144,8 @@ class Worker:
         received = self._channel.receive_parts(message.parts)
         if received is None:
             return
+        self._collect()  # if nobody left time for it: all that restores replaced would pile up
+        full = any(not name.startswith("__") for name in self._namespace)
         files = [self._channel.files.popleft() for _ in range(message.files)]
         overlay = Overlay(received[1], files, self._tracker.placed)
         # Should it fail, the host's next capture is still based on what it has now.
@@ -156,9 +163,17 @@ class Worker:
             for file in files:
                 os.close(file)
         self._end_if_forked()
+        self._littered = full
         if self._freezer is not None:
             self._freezer.restored()
         self._channel.send(RestoredMessage(request_id=message.request_id, items=items))
+
+    def _collect(self) -> None:
+        """What a restore has replaced is often in cycles, such as frames are, and so old that the
+        collector would not come to it before long."""
+        if self._littered and gc.isenabled():
+            gc.collect()
+        self._littered = False
 
     def _look(self, message: CompleteMessage | InspectMessage) -> None:
         from holdfast.session.worker import inspection
