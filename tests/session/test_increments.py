@@ -715,3 +715,32 @@ def test_arrays_over_one_buffer_of_arrows_say_that_they_come_back_apart(
         session.restore(first)
         asked = "a[0] = 5\nfloat(a[0]), float(b[0]), float(b[-1])"
         assert session.execute(asked, check=True).value == (5, 1, 1)
+
+
+@pytest.mark.parametrize("way", ["in place", "in a copy"])
+def test_memory_that_is_made_for_a_record_is_not_taken_for_what_was_there(
+    tmp_path: Path, way: str
+) -> None:
+    """pandas puts the pieces of Arrow's columns together for each pickle: in memory that was free
+    a moment ago, and that an earlier capture had its own such copy in."""
+    with open_store(str(tmp_path)) as store:
+        with sync.Session("work", store=store) as session:
+            session.execute("import pandas as pd, time", check=True)
+            if way == "in a copy":
+                session.execute(
+                    "class Slow:\n    def __reduce__(self):\n"
+                    "        time.sleep(0.06)\n        return Slow, ()\nslow = Slow()"
+                )
+            expected = {}
+            for step in range(6):
+                session.execute(
+                    "q = None\n"
+                    f"q = pd.Series([f'{{k * {step}:08d}}' for k in range(200_000)], "
+                    "dtype='string[pyarrow]')",
+                    check=True,
+                )
+                expected[session.checkpoint().id] = f"{100_000 * step:08d}"
+        with sync.Session.resume("work", store=store) as session:
+            for made, text in expected.items():
+                session.restore(made)
+                assert session.execute("q[100_000]", check=True).value == text

@@ -117,11 +117,13 @@ class Capture:
         Raises CheckpointTooLarge.
         """
         self._around.apart = apart
+        if apart:
+            self._around.tracker.apart()
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle would run finalizers of the user's objects
         try:
             self._capture()
-            if self._around.ran:
+            if self._around.ran or self._around.met:
                 self._around.tracker.look_again()
         finally:
             if collecting:

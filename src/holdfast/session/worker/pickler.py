@@ -168,6 +168,8 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         self._output.grow(size)
+        # A library may have made it for this very record, in memory that was free a moment ago.
+        self._around.met = True
         label = self._around.buffer(address, size, owner)
         self.found.used[label] = None
         return label

@@ -106,7 +106,9 @@ class ProcessCopies:
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
         handed = self._copy(
             asked,
-            lambda write: _capture(capture, environment, asked, write, self._notes, self._labels),
+            lambda write: _capture(
+                capture, environment, asked, write, self._notes, self._labels, self._tracker
+            ),
         )
         self._labels.back()
         return handed
@@ -197,6 +199,7 @@ def _capture(
     write: int,
     notes: int,
     labels: Labels,
+    tracker: Tracker,
 ) -> None:
     request_id = asked.request_id
     started, me = time.perf_counter(), os.getpid()
@@ -211,7 +214,8 @@ def _capture(
         return  # user code forked while it was captured: one of them is enough
     # Before the last message: the next capture may be asked for as soon as that has arrived.
     seconds = time.perf_counter() - started
-    learnt = _Learnt(request_id, seconds, labels.state(), captured.places(), captured.blocks)
+    places = [each for each in captured.places() if tracker.is_ours(each[:2])]
+    learnt = _Learnt(request_id, seconds, labels.state(), places, captured.blocks)
     os.write(notes, msgspec.msgpack.encode(learnt))
     _send_all(captured, asked, write)
 

@@ -35,6 +35,7 @@ class Surroundings:
     kept: Labels
     limit: int | None = None
     ran: bool = False  # whether code of the user's has, while records were made
+    met: bool = False  # whether there was memory in records, which may be of this moment
     apart: bool = False  # whether this is a copy of the session's process
     threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either

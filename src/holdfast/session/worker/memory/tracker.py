@@ -57,6 +57,8 @@ class Tracker:
         self._unwatched: list[Place] = []  # what a copy of this process found, which cannot watch
         self._now = 0
         self._base = 0
+        # In a copy of the process: how much was found in each region when it was made.
+        self._before: dict[Place, int] | None = None
 
     @classmethod
     def off(cls) -> Tracker:
@@ -88,6 +90,41 @@ class Tracker:
             self._judge(region)
         found, self._unwatched = self._unwatched, []
         self.watch(found)  # as far as it is there still
+
+    def apart(self) -> None:
+        """A copy of the process goes on with a capture: what it writes itself is found as well.
+
+        Nothing was written to since the capture began. Memory that a record is made of may come to
+        lie where an earlier capture had some, and which is free in the process itself.
+        """
+        regions, self._regions = self._regions, {}
+        self._before = {each: len(r.dirty.get(self._now, ())) for each, r in regions.items()}
+        self._open()
+        for place, region in regions.items():
+            if self._watches(region):
+                self._regions[place] = region  # of all others, everything has to be sent
+
+    def _watches(self, region: Region) -> bool:
+        if self._pagemap is None:
+            return False
+        try:
+            self._pagemap.watch(region.start, region.end)
+        except OSError:
+            return False
+        return True
+
+    def is_ours(self, place: Place) -> bool:
+        """Whether a copy handed over what the process itself has there, too: none of the pages that
+        are only this memory's was written to by the copy."""
+        if self._before is None or place not in self._before:
+            return True  # nothing is known there
+        region = self._regions.get(place)
+        if region is None:
+            return False
+        found = region.dirty.get(self._now, [])[self._before[place] :]
+        first = -(-region.address // PAGE) * PAGE
+        last = (region.address + region.size) // PAGE * PAGE
+        return not any(start < last and end > first for start, end in found)
 
     def look_again(self) -> None:
         """Code has run since this capture began: what that wrote belongs to it, too."""
@@ -166,7 +203,7 @@ class Tracker:
 
     def watch(self, places: Iterable[Place], ours: bool = False) -> None:
         """From this capture on; nothing has run since it began. `ours` is what nobody else has."""
-        if self._pagemap is None or self._process != os.getpid():
+        if self._pagemap is None or self._process != os.getpid() or self._before is not None:
             return
         for place in places:
             if place in self._regions or len(self._regions) >= MOST:
