@@ -111,7 +111,7 @@ def row(tool: str, work: str, scratch: Path) -> Row | str:
         right=bool(restored.get("right")) and same and not failed,
         cells=sum(saved.get("cells", [])),
         cell=statistics.median(saved["cells"][-len(saved["steps"]) + 1 :])
-        if "cells" in saved
+        if saved.get("cells")
         else 0,
     )
 

@@ -65,6 +65,10 @@ class Clock:
         self.sizes.append(size - self._size)
         self._size = size
 
+    def skip(self) -> None:
+        """What the folder grew by belongs to no step."""
+        self._size = size_of(self._folder)
+
     def measured(self) -> Measured:
         """The first checkpoint is the whole session; all others are steps."""
         found = {"steps": self.steps, "pauses": self.pauses, "sizes": self.sizes}
@@ -206,7 +210,13 @@ class Kishu:
         clock = Clock(self._folder)
         whole = sum(self._run(cell) for cell in work.setup)
         clock.step(whole)
-        for cell in work.steps:
+        few, others = work.steps[:FEW], work.steps[FEW:]
+        for cell in few:
+            clock.step(self._run(cell))
+        if others[:-1]:
+            self._run("\n".join(others[:-1]))
+            clock.skip()
+        for cell in others[-1:]:
             clock.step(self._run(cell))
         return clock.measured()
 
