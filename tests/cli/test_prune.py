@@ -139,7 +139,8 @@ def test_the_policy_that_is_built() -> None:
 def test_delete(run: Run, ids: list[str]) -> None:
     outcome = run("delete", ids[0], "state/demo", "--dry-run")
     assert len(outcome.out.splitlines()) == 3
-    assert outcome.err == "2 checkpoints would be deleted\n"
+    told = "2 checkpoints would be deleted; 1 more of state/demo would go with --all\n"
+    assert outcome.err == told
     assert left() == ids
     document = run("delete", ids[0], ids[0], "state/demo", "--json").json
     assert [each["id"] for each in document["deleted"]] == [ids[0], ids[2]]

@@ -49,7 +49,8 @@ def parse_size(text: str) -> int:
     number, unit, binary = found.groups()
     if len(number) > 2 * _DIGITS:
         raise ValueError(f"{brief(text)} is too large")
-    return int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
+    scale = (1024 if binary else 1000) ** _POWER[unit.lower()]
+    return int(number) * scale if number.isdigit() else int(float(number) * scale)
 
 
 def parse_duration(text: str) -> timedelta:
