@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import sync
+from holdfast.session import Session
 
 values = st.recursive(
     st.none()
@@ -165,3 +166,20 @@ def _source(value: object) -> str:
     if isinstance(value, dict):
         return "{" + "".join(f"{k!r}: {_source(v)}, " for k, v in value.items()) + "}"
     return repr(value)
+
+
+async def test_arrays_keep_hold_of_the_memory_they_show(session: Session) -> None:
+    await session.execute(
+        "import numpy as np\nraw = bytearray(b'abc' * 100)\nshown = np.frombuffer(raw, 'u1')\n"
+        "part = shown[3:9:2]\nfixed = np.frombuffer(b'fixed' * 9, 'u1')",
+        check=True,
+    )
+    for _ in range(2):
+        checkpoint = await session.checkpoint()
+        await session.restore(checkpoint)
+        result = await session.execute("raw.extend(b'more')")
+        assert result.error is not None
+        assert result.error.type == "BufferError"
+        code = "shown[3] = 1\n[raw[3], part.tolist(), fixed[:5].tobytes(), fixed.flags.writeable]"
+        found = (await session.execute(code, check=True)).value
+        assert found == [1, [1, 99, 98], b"fixed", False]

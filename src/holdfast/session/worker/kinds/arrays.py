@@ -103,6 +103,9 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
         finally:
             root.flags.writeable = False
     plain = root.view(numpy.ndarray) if array else root
+    if type(root) is bytearray and root:
+        # It keeps hold of the memory: else a bytearray that grows takes it from under the array.
+        plain = numpy.frombuffer(root, numpy.uint8)
     buffer = plain.T if array and not root.flags.c_contiguous else plain
     made = numpy.ndarray(shape, _one_of_a_kind(dtype), buffer, offset, strides)
     if writeable and type(root) is bytes:
