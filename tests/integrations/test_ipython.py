@@ -281,8 +281,9 @@ def test_of_large_arrays_only_what_changed_is_looked_at(
 ) -> None:
     try:
         Pagemap().close()
-    except OSError:
-        pytest.skip("this kernel does not tell what was written to")
+        nothing, little = 0, 2 * PAGE
+    except OSError:  # this system does not tell what was written to: all of it is brought
+        nothing = little = 32_000_000
     kernel = start()
     kernel.run(LOAD)
     kernel.run_silently(BROUGHT)
@@ -290,15 +291,15 @@ def test_of_large_arrays_only_what_changed_is_looked_at(
     kernel.run("%checkpoint whole")
     assert kernel.run("large.nbytes") == 32_000_000
     kernel.run("%checkpoint as it was")
-    assert kernel.run(LAST) == 0
+    assert kernel.run(LAST) == nothing
     kernel.run("large[[5, 3_000_000]] = -1")
     kernel.run("%checkpoint two pages")
     kernel.run("%fork other")
-    assert kernel.run(LAST) <= 2 * PAGE
+    assert kernel.run(LAST) <= little
     kernel.run("large[7] = -2")
     kernel.run("%rollback")  # to before this cell
     kernel.run("%checkpoint")
-    assert kernel.run(LAST) <= 2 * PAGE
+    assert kernel.run(LAST) <= little
     kernel.run("large[9] = -3")
     kernel.run("%restore ~1000", fails=True)
     with store().draft("session/odd") as draft:
@@ -326,7 +327,7 @@ def test_of_large_arrays_only_what_changed_is_looked_at(
         kernel.run_silently(BROUGHT)
         kernel.run("large[15] = -6")
         kernel.run("%checkpoint")
-        assert kernel.run(LAST) <= 2 * PAGE  # also of what came back
+        assert kernel.run(LAST) <= little  # also of what came back
         kernel.kill()
         kernel = start(HOLDFAST_SESSION=name)
         kernel.run(LOAD)
