@@ -26,6 +26,11 @@ class Work:
     texts: int = 0  # that a restore makes
     ours_only: bool = False  # peers write and read all of it each time, which is known from W2
 
+    @property
+    def room(self) -> int:
+        """Bytes of memory that a tool may need: the session, a file of it, and itself."""
+        return 2 * self.whole + (1 << 29)
+
 
 def ordinary() -> Work:
     values = ("{0}", "'s{0}'", "[{0}, {0} + 1, 'x']", "{{'a': {0}, 'b': [{0}]}}", "({0}, {0}.5)")

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kinds, limits, measure
 from benchmarks.cells import Work, all_work
+from benchmarks.lending import lend
 from benchmarks.limits import Limits
 from benchmarks.session_tools import STARTED, TRACKER
 
@@ -74,6 +75,8 @@ def run(tool: str, work: str, folder: Path, verb: str) -> dict[str, Any] | str:
         # As installed packages are: compiled once, and not in every process that starts.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
+        if work in all_work():
+            lend(all_work()[work].room)
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )
@@ -305,7 +308,9 @@ this machine needs to copy or to write and sync the bytes that changed; to start
 imports the libraries, maps a file and answers over a pipe; and to make what no file has as it is:
 texts, and arrays that are kept as deltas (read into new memory). Kishu runs in an environment of
 its own, once as it is installed, and once (`kishu-tracker`) with the tracker that it calls
-experimental, which is quicker and, by its own word, less exact.
+experimental, which is quicker and, by its own word, less exact. A virtual machine may have to wait
+for memory that its host lends it; before each measurement it is made to hold as much as will be
+needed, so that nobody pays for what the next one finds.
 
 W5 is a set of awkward objects: generators, locks, files, views, cycles, closures and the like. The
 peers are tried with each kind by itself, so that no other can spoil it, and with all imports there
