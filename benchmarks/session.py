@@ -70,13 +70,13 @@ def run(tool: str, work: str, folder: Path, verb: str) -> dict[str, Any] | str:
     python = str(KISHU) if tool in ("kishu", TRACKER) else sys.executable
     child = str(Path(__file__).with_name("session_tools.py"))
     command = [python, child, tool, work, str(folder), verb]
+    if work in all_work():
+        lend(all_work()[work].room)  # before the start is noted: nobody waits for it
     try:
         environment = {**os.environ, STARTED: str(time.time())}
         # As installed packages are: compiled once, and not in every process that starts.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
-        if work in all_work():
-            lend(all_work()[work].room)
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
         )
