@@ -127,8 +127,8 @@ def cells(work: str, scratch: Path, turns: int = TURNS) -> dict[str, Cells]:
     """Medians for a session, and for a peer that runs cells with `exec` in its own process."""
     found: dict[str, list[Cells]] = {}
     for turn in range(turns):
-        # Nobody is always the first, who finds the machine as something else left it.
         for tool in ("holdfast", PLAIN) if turn % 2 else (PLAIN, "holdfast"):
+            print(f"cells, turn {turn + 1}: {work}, {tool}", file=sys.stderr)
             with tempfile.TemporaryDirectory(dir=scratch) as place:
                 saved = run(tool, work, Path(place), "save")
             if isinstance(saved, str):
