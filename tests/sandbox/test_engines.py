@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -68,11 +67,10 @@ class TestGvisor(EngineSuite, ExactSuite):
         self, engine: Engine, tmp_path: Path
     ) -> None:
         root = replace(roots.default(tmp_path / "root"), lower=tmp_path / "gone")
-        gc.collect()  # what another test left open is not closed in between
-        before = os.listdir("/proc/self/fd")
+        before = set(os.listdir("/proc/self/fd"))
         with pytest.raises(HoldfastError, match="mounting the root"):
             await Workshop(engine, tmp_path / "boxes").make(root, Limits())
-        assert os.listdir("/proc/self/fd") == before
+        assert set(os.listdir("/proc/self/fd")) <= before  # others may close something meanwhile
         assert not os.listdir(tmp_path / "boxes")
 
     async def test_a_sandbox_goes_on_when_who_froze_it_has_gone(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 import time
@@ -353,3 +355,29 @@ def test_what_was_mapped_is_watched_again_after_it_was_left_alone(
         session.execute("a[5] = deep[0][7] = 2", check=True)
         session.checkpoint()
         assert 0 < past.brought <= 4 * PAGE
+
+
+def test_sessions_that_were_given_an_address_leave_no_files_open(tmp_path: Path) -> None:
+    """Nobody but they knows of the store that they opened."""
+    address = str(tmp_path / "store")
+    for _ in range(5):
+        with sync.Session(store=address) as session:
+            session.execute("import numpy as np; x = np.arange(100_000)")
+            first = session.checkpoint()
+            session.execute("x[0] = 1")
+            session.restore(first)
+            assert session.execute("int(x[0])").value == 0
+        del session
+    deadline = time.monotonic() + 20
+    while left := opened_below(address):  # a thread that was busy may have the last one still
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+        gc.collect()
+
+
+def opened_below(folder: str) -> list[str]:
+    links = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            links.append(os.readlink(entry))
+    return [link for link in links if link.startswith(folder)]

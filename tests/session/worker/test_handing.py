@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
+from contextlib import suppress
 
 import pytest
 
@@ -39,6 +39,16 @@ def inode(handed: Handed) -> int:
     return os.fstat(handed.file).st_ino
 
 
+def opened(number: int) -> list[int]:
+    """The descriptors of this file, whatever other threads open and close meanwhile."""
+    found = []
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # closed since
+            if os.fstat(descriptor).st_ino == number:
+                found.append(descriptor)
+    return found
+
+
 def test_the_next_one_is_written_over_what_the_host_has() -> None:
     outbox = Outbox()
     first = outbox.leave(capture(b"long " * 1000, b"m" * 9000), 1, 0)
@@ -67,11 +77,12 @@ def test_what_the_host_may_still_read_is_left_alone(base: int) -> None:
 
 def test_a_large_one_is_not_kept() -> None:
     outbox = Outbox()
-    gc.collect()  # what others left open closes now, and not meanwhile
-    before = set(os.listdir("/proc/self/fd"))
     large = outbox.leave(capture(b"x", bytes(5 << 20)), 1, 0)
+    assert opened(inode(large)) == [large.file]
     os.close(large.file)
-    assert set(os.listdir("/proc/self/fd")) == before
+    small = outbox.leave(capture(b"x"), 2, 1)
+    assert len(opened(inode(small))) == 2  # the outbox's own, and what was handed
+    os.close(small.file)
 
 
 def image(content: bytes, *runs: tuple[int, int]) -> Image:

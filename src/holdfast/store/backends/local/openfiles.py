@@ -57,3 +57,9 @@ class OpenFiles:
             for fd in self._files.values():
                 os.close(fd)
             self._files.clear()
+
+    def __del__(self) -> None:
+        # Nobody closes the store of a session that was given an address. In a forked child the
+        # numbers may be somebody else's by now.
+        if self._pid == os.getpid():
+            self.close()
