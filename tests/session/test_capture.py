@@ -530,6 +530,18 @@ async def test_secrets_in_every_kind_of_container(session: Session, store) -> No
     ]
 
 
+async def test_a_secret_that_comes_to_what_had_none(session: Session, store) -> None:
+    # Most of the dict is as it was when nothing was found in it.
+    await run(session, "rows = {i: {'name': f'user {i}'} for i in range(20_000)}")
+    assert (await session.checkpoint()).report["rows"].outcome == "exact"
+    await run(session, "rows[12_345]['password'] = 'leak-9'")
+    cp = await session.checkpoint()
+    assert b"leak-9" not in _everything(store, cp)
+    assert "secret" in cp.report["rows"].reason
+    await run(session, "del rows[12_345]['password']")
+    assert not (await session.checkpoint()).report["rows"].reason
+
+
 async def test_secrets_under_the_names_of_parameters(session: Session, store) -> None:
     await run(
         session,

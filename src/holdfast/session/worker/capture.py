@@ -100,6 +100,7 @@ class Capture:
             blocks=blocks,
             looked=blocks.survey(objects),
             snapshots=self._found.snapshots,
+            innocent=self._earlier.innocent,
         )
         self._kept = Kept(cells)
         self._records: list[Record] = []

@@ -18,6 +18,7 @@ from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import NAME, Record
 from holdfast.session.worker.groups import SIZE, Group
+from holdfast.session.worker.innocent import Innocent
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
 from holdfast.session.worker.plain import NUMBERS, PLAIN, containers, fixed
@@ -49,7 +50,7 @@ class Earlier:
         self.arrays: dict[tuple[object, ...], bytes] = {}  # pickles by layout
         # Records and items of variables by name and layout; they keep no array alive.
         self._named: dict[tuple[object, ...], tuple[bytes, ItemReport]] = {}
-        self.innocent = b""  # pickles in which nothing looked like a secret
+        self.innocent = Innocent()
 
     def settle(
         self, names: Mapping[str, object], limit: int | None, named: Container[int] = ()

@@ -390,6 +390,6 @@ def _attempt(
         else:
             pickler.dump(values)
     # The pickler that looks for secrets has left them out already.
-    suspicious = hidden is None and output.suspect()
+    suspicious = hidden is None and output.suspect(around.innocent)
     nodes = flat.nodes if flat is not None else None
     return Attempt(output.data(), pickler.found, suspicious, pickler, nodes)

@@ -40,6 +40,8 @@ def changeable(obj: object, references: set[int]) -> bool:
 
 def shared_ids(records: Sequence[set[int]]) -> set[int]:
     """Ids that more than one record has."""
+    if len(set[int]().union(*records)) == sum(map(len, records)):
+        return set()  # nothing is shared: told in half the time
     seen: set[int] = set()
     twice: set[int] = set()
     for ids in records:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.session.worker.blocks import Block, Blocks, Looked, place
 from holdfast.session.worker.codes import CodeIndex
+from holdfast.session.worker.innocent import Innocent
 from holdfast.session.worker.kinds.contract import Reduce
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.kinds.pairs import Pairs
@@ -40,6 +41,7 @@ class Surroundings:
     threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     snapshots: Mapping[int, Mapping[str, Snapshot]] = field(default_factory=dict)  # of classes
+    innocent: Innocent = field(default_factory=Innocent)
     families: dict[type, Reduce | None] = field(default_factory=dict)
     pairs: Pairs = field(default_factory=Pairs)
     tracker: Tracker = field(default_factory=Tracker.off)

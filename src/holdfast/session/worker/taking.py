@@ -20,8 +20,6 @@ from holdfast.session.worker.secrets import suspect
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.units import Taken, Unit
 
-_REMEMBERED = 1 << 18  # bytes in which no secret was found
-
 
 class Taking:
     """One after the other; what cannot be taken is handed to `lower`, with the reason."""
@@ -176,7 +174,7 @@ class Taking:
         taken: list[Taken] = []
         limit = self._around.limit
         # One look at all of them is quicker than one at each.
-        searching = self._suspect(b"".join([each.data for each in simple]))
+        searching = self._around.innocent.suspect(b"".join([each.data for each in simple]))
         for each in simple:
             large = limit is not None and len(each.data) > limit
             if large or (searching and suspect(each.data)):
@@ -186,14 +184,6 @@ class Taking:
         for unit in others:
             self._take(unit, taken)
         return taken
-
-    def _suspect(self, data: bytes) -> bool:
-        """`suspect`, but for the very bytes that were looked at the last time."""
-        if data == self._earlier.innocent:
-            return False
-        found = suspect(data)
-        self._earlier.innocent = data if not found and len(data) <= _REMEMBERED else b""
-        return found
 
     def _take(self, unit: Unit, taken: list[Taken]) -> None:
         hidden = dict(self._hidden) if unit.kind == DEFINITION and self._hidden else None
