@@ -244,6 +244,29 @@ def test_what_is_written_while_it_is_restored_is_a_change(place: Store) -> None:
             session.checkpoint()
 
 
+def test_what_is_written_to_neighbours_while_they_are_restored_is_a_change(place: Store) -> None:
+    """Their memory has pages in common, and each is written to before the next one is there."""
+    code = (
+        "import numpy as np\n"
+        "class Model:\n"
+        "    def __init__(self, n): self.weights, self.loaded = np.zeros(160_000) + n, False\n"
+        "    def __setstate__(self, state):\n"
+        "        self.__dict__.update(state)\n"
+        "        if not self.loaded:\n"
+        "            self.loaded, self.weights[-1] = True, 99\n"
+        "large = np.ones(2_000_000); del large\n"  # then malloc has room for several in one piece
+        "models = [Model(n) for n in range(4)]"
+    )
+    look = "[float(each.weights[-1]) for each in models], models[0].loaded"
+    with sync.Session("models", store=place) as session:
+        session.execute(code, check=True)
+        session.restore(session.checkpoint())
+        assert session.execute(look).value == ([99.0] * 4, True)
+        session.checkpoint()
+        session.restore(session.checkpoint())
+        assert session.execute(look).value == ([99.0] * 4, True)
+
+
 RESUME = """
 import sys
 from holdfast import sync

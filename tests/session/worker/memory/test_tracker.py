@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
-from holdfast.session.worker.memory.tracker import Tracker, joined, known_as
+from holdfast.session.worker.memory.tracker import MOST, Tracker, joined, known_as
 from holdfast.session.worker.surroundings import Surroundings
 
 SIZE = 64 * PAGE
@@ -37,11 +38,27 @@ class Watched:
         self.held: dict[int, dict[tuple[int, int], bytes]] = {}
         self.number = 0
 
-    def capture(self, base: int, late: tuple[int, int] | None = None) -> None:
-        """Look, and check that what is said to be as before is as before."""
+    def write(self, writes: list[tuple[int, int]]) -> None:
+        for first, size in writes:
+            self.memory[first : first + size] += 1
+
+    def capture(
+        self,
+        base: int,
+        late: tuple[int, int] | None = None,
+        meanwhile: list[tuple[int, int]] | None = None,
+    ) -> None:
+        """Look, and check that what is said to be as before is as before.
+
+        One buffer may be found late, after code has written `meanwhile`, or not at all.
+        """
         self.number += 1
         self.tracker.begin(self.number, base)
         self.tracker.watch(place for place in self.buffers if place != late)
+        if meanwhile is not None:
+            self.write(meanwhile)
+            self.tracker.watch(self.buffers)
+            self.tracker.look_again()
         for place, now in self.buffers.items():
             runs = self.tracker.changed(place, "b1")
             if runs is None:
@@ -61,11 +78,123 @@ def test_what_is_not_told_is_as_it_was(data: st.DataObject) -> None:
     places = data.draw(st.lists(st.tuples(at, st.integers(1, PAGE * 20)), min_size=1, max_size=5))
     watched = Watched([(start, min(size, SIZE - start)) for start, size in places])
     for step in range(data.draw(st.integers(2, 7))):
-        for first in data.draw(st.lists(at, max_size=4)):
-            watched.memory[first : first + data.draw(st.sampled_from([1, 5000]))] += 1
+        writes = st.lists(st.tuples(at, st.sampled_from([1, 5000])), max_size=4)
+        watched.write(data.draw(writes))
         base = data.draw(st.integers(0, step))
         late = data.draw(st.none() | st.sampled_from(sorted(watched.buffers)))
-        watched.capture(base, late)
+        watched.capture(base, late, data.draw(st.none() | writes))
+
+
+def test_what_is_written_to_a_neighbour_s_neighbour_is_told() -> None:
+    """To find the first of three in a row must not look at a page that the last two share."""
+    first, second, third = [(16 + 10 * PAGE * number, 10 * PAGE) for number in range(3)]
+    watched = Watched([first, second, third])
+    late, *others = sorted(watched.buffers)
+    tracker = watched.tracker
+    tracker.begin(1, 0)
+    tracker.watch(others)
+    tracker.captured(1, [(*place, "b1") for place in others])
+    tracker.begin(2, 1)
+    watched.write([(third[0], 8)])
+    tracker.watch([late])
+    tracker.look_again()
+    page = third[0] // PAGE * PAGE - third[0]
+    assert tracker.changed(others[1], "b1") == [(0, page + PAGE)]
+
+
+def test_what_a_restore_s_own_code_writes_is_told() -> None:
+    """Each of these is brought after its neighbour was written to."""
+    watched = Watched([(16 + 10 * PAGE * number, 10 * PAGE) for number in range(4)])
+    watched.number = 1
+    watched.tracker.begin(1, 0)
+    for place, now in sorted(watched.buffers.items()):
+        watched.tracker.placed(*place, "b1")
+        watched.held.setdefault(1, {})[place] = now.tobytes()
+        now[-8:] += 1
+    assert [watched.tracker.changed(place, "b1") for place in watched.buffers] == [None] * 4
+    watched.capture(1)  # what was brought is the base from now on
+    told = [watched.tracker.changed(place, "b1") for place in watched.buffers]
+    assert None not in told
+    assert sum(end - start for runs in told for start, end in runs or ()) < 8 * PAGE
+
+
+class Rung(Exception):
+    pass
+
+
+def test_an_interrupted_look_forgets_nothing() -> None:
+    """The kernel tells of a page once, and is asked in a call that an interrupt does not end."""
+    array = np.frombuffer(
+        mmap.mmap(-1, 256 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8
+    )
+    array[::PAGE] = 1
+    tracker, place = Tracker(), (array.ctypes.data, array.nbytes)
+
+    def ring(number: int, frame: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    interrupted = 0
+    try:
+        for number in range(1, 600, 3):
+            tracker.begin(number, 0)
+            tracker.watch([place])
+            tracker.captured(number, [(*place, "b1")])
+            tracker.begin(number + 1, number)
+            array[123 * PAGE] += 1
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * number)
+                tracker.look_again()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Rung:
+                interrupted += 1
+            tracker.begin(number + 2, number)  # that capture has failed
+            told = tracker.changed(place, "b1")
+            assert told is None or (123 * PAGE, 124 * PAGE) in told
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+
+
+def test_what_was_freed_makes_room() -> None:
+    """Of arrays that come and go, each with a size of its own, only the last is worth a watch."""
+    array, tracker = ones(), Tracker()
+    start = array.ctypes.data
+    for number in range(1, MOST + 10):
+        tracker.begin(number, number - 1)
+        places = [(start, array.nbytes - 8 * number)]
+        tracker.watch(places)
+        tracker.captured(number, [(*place, "b1") for place in places])
+    tracker.begin(number + 1, number)
+    assert tracker.changed(places[0], "b1") == []
+
+
+def test_a_copy_knows_what_it_has_written_itself() -> None:
+    """What a copy of the process made for a record may lie where the process has something else."""
+    array, other = ones(), ones()
+    places = [(each.ctypes.data, each.nbytes) for each in (array, other)]
+    tracker = Tracker()
+    tracker.begin(1, 0)
+    tracker.watch(places)
+    tracker.captured(1, [(*place, "b1") for place in places])
+    other[9] = 2
+    tracker.begin(2, 1)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            tracker.apart()
+            array[5000] = 9
+            tracker.look_again()
+            os.write(write, bytes([tracker.is_ours(place) for place in places]))
+        finally:
+            os._exit(0)
+    os.close(write)
+    told = os.read(read, 10)
+    os.close(read)
+    os.waitpid(child, 0)
+    assert list(told) == [False, True]
 
 
 def ones() -> np.ndarray:

@@ -32,6 +32,7 @@ class Region(msgspec.Struct):  # a dataclass takes ten times as long to define
     labels: dict[int, str] = {}  # what it was called in which capture
     hot: int = 0
     looks: int = 0  # that found something: memory that was copied before one of them may be old
+    doubt: bool = False  # a look has begun that has not come to its end: all may have changed
     start: int = 0  # the beginning of its first page
     end: int = 0  # of its last one
 
@@ -84,8 +85,9 @@ class Tracker:
             return
         if self._process != os.getpid():
             self._open()
-        for group in _groups(self._regions.values()):
-            self._look(group)
+        for region in [each for each in self._regions.values() if each.doubt]:
+            self._drop(region)
+        self._look_at_all()
         for region in list(self._regions.values()):
             self._judge(region)
         found, self._unwatched = self._unwatched, []
@@ -119,7 +121,7 @@ class Tracker:
         if self._before is None or place not in self._before:
             return True  # nothing is known there
         region = self._regions.get(place)
-        if region is None:
+        if region is None or region.doubt:
             return False
         found = region.dirty.get(self._now, [])[self._before[place] :]
         first = -(-region.address // PAGE) * PAGE
@@ -129,8 +131,7 @@ class Tracker:
     def look_again(self) -> None:
         """Code has run since this capture began: what that wrote belongs to it, too."""
         if self._pagemap is not None and self._process == os.getpid():
-            for group in _groups(self._regions.values()):
-                self._look(group)
+            self._look_at_all()
 
     def looks(self, place: Place) -> int:
         """Tells a copy of some memory from one that was made when less was known."""
@@ -148,31 +149,40 @@ class Tracker:
             except OSError:
                 self._enabled = False  # this kernel cannot, or does not let us
 
-    def _look(self, group: list[Region]) -> None:
-        """What was written to in regions that have pages in common: a page is told only once."""
+    def _look_at_all(self) -> None:
+        for group in _groups(self._regions.values()):
+            self._look(group, group[0].start, max(region.end for region in group), self._now)
+
+    def _look(self, having: list[Region], start: int, end: int, capture: int) -> None:
+        """What was written to between two addresses, for a capture and all regions that have any
+        of these pages: a page is told only once."""
         assert self._pagemap is not None
-        start, end = group[0].start, max(region.end for region in group)
+        for region in having:
+            region.doubt = True  # whatever is raised from here on, an interrupt for one
         try:
             found = self._pagemap.written(start, end)
         except OSError:  # some of it was freed, moved or replaced
-            for region in group:
+            for region in having:
                 self._drop(region)
             return
-        if not found:
-            return
-        for region in group:
+        for region in having:
             mine = [run for run in found if run[0] < region.end and run[1] > region.start]
             if mine:
-                region.dirty.setdefault(self._now, []).extend(mine)
+                region.dirty.setdefault(capture, []).extend(mine)
                 region.looks += 1
+        for region in having:
+            region.doubt = False
 
     def _judge(self, region: Region) -> None:
         """Forget what nobody will ask for, and a region that does not pay."""
         mostly = 2 * _length(region.dirty.get(self._now, [])) > region.end - region.start
         if region.dirty:
             region.dirty = {c: runs for c, runs in region.dirty.items() if c > self._base}
-        if len(region.labels) > 1:
+        if region.labels and min(region.labels) < self._base:
             region.labels = {c: label for c, label in region.labels.items() if c >= self._base}
+            if not region.labels:  # the host's checkpoint has it no longer: it was freed
+                self._drop(region)
+                return
         region.hot = region.hot + 1 if mostly else 0
         if region.hot >= _HOT:
             self._resting[region.place] = self._now + _REST
@@ -201,8 +211,10 @@ class Tracker:
         """A restore maps these open files, which stay as they are."""
         self._mappings.fixed(files)
 
-    def watch(self, places: Iterable[Place], ours: bool = False) -> None:
-        """From this capture on; nothing has run since it began. `ours` is what nobody else has."""
+    def watch(self, places: Iterable[Place], brought: bool = False) -> None:
+        """From this capture on; nothing has run since it began. `brought` by a restore, nobody else
+        has it; and what was written to what it brought before belongs to the next capture."""
+        news = self._now + 1 if brought else self._now
         if self._pagemap is None or self._process != os.getpid() or self._before is not None:
             return
         for place in places:
@@ -211,7 +223,7 @@ class Tracker:
             if place in self._resting:
                 continue
             region = Region(*place, since=self._now)
-            if not ours and not self._mappings.own(region.start, region.end):
+            if not brought and not self._mappings.own(region.start, region.end):
                 self._resting[place] = self._now + _REST  # it is looked at as a whole
                 continue
             neighbours = self._neighbours(region)
@@ -221,12 +233,14 @@ class Tracker:
                 continue  # no room, or of a kind that the kernel cannot watch: the same
             self._regions[place] = region
             if neighbours:  # what is found now is news for them
-                self._look(sorted([region, *neighbours], key=lambda each: each.start))
+                self._look([region, *neighbours], region.start, region.end, news)
+                if brought:
+                    region.dirty.clear()  # what it was filled with
 
     def changed(self, place: Place, label: str) -> Runs | None:
         """Offsets of what changed since the host's checkpoint; None when that is not known."""
         region = self._regions.get(place)
-        if region is None or region.since > self._base:
+        if region is None or region.doubt or region.since > self._base:
             return None
         if region.labels.get(self._base) != label:
             return None
@@ -252,7 +266,7 @@ class Tracker:
         region = self._regions.get((address, size))
         if region is not None:
             self._drop(region)
-        self.watch([(address, size)], ours=True)
+        self.watch([(address, size)], brought=True)
         self.captured(self._now, [(address, size, label)])
 
 
