@@ -169,6 +169,58 @@ def test_what_an_object_writes_while_it_is_pickled_belongs_to_its_checkpoint(oth
             assert found == (number, [], [*range(1, number + 1)])
 
 
+# Ways to run code of the user's for a pickle. Each writes to `a`, and counts how often.
+WAYS = {
+    "a reducer of a class": "class Count:\n    def __reduce__(self):\n        return act(self)",
+    "a registered reducer": "import copyreg\nclass Count: pass\ncopyreg.pickle(Count, act)",
+    "items of a dict": (
+        "class Count(dict):\n"
+        "    def items(self):\n"
+        "        act(self)\n"
+        "        return dict(n=self.n).items()"
+    ),
+    "a property": (
+        "class Count:\n"
+        "    @property\n"
+        "    def __dict__(self):\n"
+        "        return {'n': act(self)[1][0]}\n"
+        "    __slots__ = ('n',)"
+    ),
+    "a reducer deep in a list": (
+        "class Count:\n"
+        "    def __reduce__(self):\n"
+        "        return act(self)\n"
+        "deep = keep\n"
+        "for _ in range(20_000): deep = [deep]"
+    ),
+}
+ACT = """
+def made(n):
+    count = Count()
+    count.n = n
+    return count
+def act(count):
+    count.n += 1
+    a[count.n * 1000] = -count.n
+    return made, (count.n,)
+{way}
+keep = made(0)
+"""
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_whatever_runs_for_a_pickle_what_it_writes_belongs_to_it(way: str) -> None:
+    with sync.Session("work", store=open_store("memory://")) as session:
+        session.execute(HERE + SETUP + ACT.format(way=way), check=True)
+        for _ in range(4):
+            session.execute("pass", check=True)
+            made = session.checkpoint()
+        session.rollback(made)
+        n, written = session.execute("keep.n, int(a[keep.n * 1000])", check=True).value
+        assert n >= 4
+        assert written == -n
+
+
 def test_what_is_written_while_a_neighbour_is_found_is_not_forgotten() -> None:
     """To watch memory with pages that are watched already is to look at those, too: what was copied
     before may be old then, and nobody would find it again."""

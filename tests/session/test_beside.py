@@ -131,3 +131,12 @@ async def test_threads_are_captured_in_place(slow: Session) -> None:
     assert cp.report["t"].outcome == "placeholder"
     await run(slow, "e.set()\nt.join()\nSlow.seconds = 3.0")
     assert (await slow.checkpoint()).pause_ms < 2500
+
+
+async def test_threads_that_threading_does_not_know_are_no_less_threads(slow: Session) -> None:
+    await run(slow, "import _thread\ne = _thread.allocate_lock()\n_ = e.acquire()\n"
+              "_ = _thread.start_new_thread(e.acquire, ())\n"
+              "time.sleep(0.1)")  # fmt: skip
+    assert (await slow.checkpoint()).pause_ms > 90
+    await run(slow, "e.release()\nSlow.seconds = 3.0\ntime.sleep(0.1)")
+    assert (await slow.checkpoint()).pause_ms < 2500

@@ -9,13 +9,15 @@ hashes need is there.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Reduce
+
+    Family = Callable[[type], Reduce | None]
 
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
@@ -31,8 +33,9 @@ class Flat(msgspec.Struct, frozen=True):
     states: list[Any]
 
 
-def lay_flat(value: object, named: Mapping[int, str], families: dict[type, Reduce | None]) -> Flat:
-    """Every list, dict and plain instance in a value, but for what other records have."""
+def lay_flat(value: object, named: Mapping[int, str], family: Family) -> Flat:
+    """Every list, dict and plain instance in a value, but for what other records have. `family`
+    tells how the objects of a type are taken apart."""
     found = Flat([], [], [])
     seen: set[int] = set()
     waiting: list[Any] = [value]
@@ -45,7 +48,7 @@ def lay_flat(value: object, named: Mapping[int, str], families: dict[type, Reduc
             seen.add(id(obj))
             waiting += obj
             continue
-        state = _state(obj, kind, families)
+        state = _state(obj, kind, family)
         if state is None:
             continue
         seen.add(id(obj))
@@ -86,17 +89,13 @@ def empty(kind: type) -> Any:
     return make(kind)
 
 
-def _state(obj: Any, kind: type, families: dict[type, Reduce | None]) -> Any:
+def _state(obj: Any, kind: type, family: Family) -> Any:
     """A copy of what is in a node; None for what is no node."""
     if kind is list or kind is set:
         return list(obj)
     if kind is dict:
         return list(obj.items())
-    if kind not in families:
-        from holdfast.session.worker.kinds.families import family  # reading needs none of them
-
-        families[kind] = family(kind)
-    if families[kind] is not None or kind in copyreg.dispatch_table:
+    if family(kind) is not None or kind in copyreg.dispatch_table:
         return None
     names = ("__reduce__", "__reduce_ex__", "__getstate__", "__new__", "__setstate__")
     if any(getattr(kind, name, None) is not getattr(object, name, None) for name in names):

@@ -10,8 +10,8 @@ import copyreg
 import functools
 import pickle
 import sys
-import threading
 from collections.abc import Mapping
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -35,16 +35,13 @@ from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secre
 from holdfast.session.worker.sharing import Memo
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.texts import type_module, type_name
+from holdfast.session.worker.threads import alone
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
 _LIBRARIES = {
     *sys.stdlib_module_names, "holdfast", "numpy", "pandas", "polars", "pyarrow", "sklearn",
     "torch",
 }  # fmt: skip
-_REDUCERS = (
-    "__reduce_ex__", "__reduce__", "__getstate__", "__getnewargs_ex__", "__getnewargs__",
-    "__getattribute__", "__getattr__",
-)  # fmt: skip
 _MRO = type.__dict__["__mro__"].__get__  # without asking the class
 
 
@@ -59,7 +56,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.namespace = around.namespace
         self.apart = around.apart
         self.pairs = around.pairs
-        self.threaded = around.threads > 0 or threading.active_count() > 1
+        self.threaded = around.threads > 0 or not alone()
         self.hidden: dict[int, str] = {}
         self.found = Findings()
 
@@ -68,8 +65,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         try:
             reduce = self._families[kind]
         except KeyError:
-            reduce = self._families[kind] = family(kind)
-            self._around.ran = self._around.ran or _runs_code(kind)
+            reduce = _meet(self._around, kind)
         if reduce is None:
             if issubclass(kind, Placeholder):
                 return self._placeholder(obj)
@@ -285,10 +281,20 @@ def _trusted(kind: type) -> bool:
     return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
 
 
+def _meet(around: Surroundings, kind: type) -> Reduce | None:
+    """The family of a type, which this capture may have met before."""
+    if kind not in around.families:
+        around.families[kind] = family(kind)
+        around.ran = around.ran or _runs_code(kind)
+    return around.families[kind]
+
+
 def _runs_code(kind: type) -> bool:
-    """Whether pickling instances runs code of theirs, which may write to memory."""
-    own = [each for each in _MRO(kind) if type_module(each).partition(".")[0] not in _LIBRARIES]
-    return any(name in vars(each) for each in own for name in _REDUCERS)
+    """Whether pickling instances may run the user's code, which may write to memory: what a class
+    has for that, or how it is found, has too many names to be told from what it has for others."""
+    return kind in copyreg.dispatch_table or any(
+        type_module(each).partition(".")[0] not in _LIBRARIES for each in _MRO(kind)
+    )
 
 
 def _module_of(obj: object, name: str) -> str | None:
@@ -364,7 +370,9 @@ def pickle_record(
     except (RecursionError, pickle.PicklingError) as error:
         if not isinstance(error.__cause__ or error, RecursionError):
             raise
-    return _attempt(values, around, table, hidden, lay_flat(values, table or {}, around.families))
+    return _attempt(
+        values, around, table, hidden, lay_flat(values, table or {}, partial(_meet, around))
+    )
 
 
 def _attempt(

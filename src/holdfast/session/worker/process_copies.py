@@ -14,7 +14,6 @@ import select
 import signal
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
@@ -36,6 +35,7 @@ from holdfast.session.worker.kinds.descriptors import borrowed, descriptors
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
+from holdfast.session.worker.threads import alone
 
 if TYPE_CHECKING:  # with cloudpickle: 10 ms
     from holdfast.session.worker.capture import Capture
@@ -92,7 +92,7 @@ class ProcessCopies:
     def possible(self) -> bool:
         """Whether the process can be copied now."""
         self._children = [child for child in self._children if not _has_ended(child)]
-        if threading.active_count() > 1 or len(self._children) >= MOST:
+        if not alone() or len(self._children) >= MOST:
             return False
         torch = sys.modules.get("torch")
         return not (torch is not None and torch.cuda.is_initialized())  # a GPU is not copied

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 
@@ -15,6 +14,7 @@ from holdfast.session.worker.aside import ask
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.surroundings import Surroundings, memory
+from holdfast.session.worker.threads import alone
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 DEADLINE = 20.0
@@ -59,7 +59,7 @@ def failures(
     records: Sequence[Proof], session: Living, known: Iterable[str] = ()
 ) -> dict[int, str]:
     """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
-    if not records or threading.active_count() > 1:
+    if not records or not alone():
         return {}
     said = ask(lambda write: _load_all(records, session, write, known), DEADLINE)
     found: dict[int, str] = {}
