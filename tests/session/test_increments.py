@@ -413,6 +413,28 @@ def test_an_increment_found_by_hashes_is_what_a_full_checkpoint_is(
 tracking = pytest.mark.parametrize("tracked", [True, False], ids=["tracked", "untracked"])
 
 
+@tracking
+@settings(mutations, max_examples=3)
+@given(chain=st.lists(steps_of_changes, min_size=2, max_size=5), restores=st.booleans())
+def test_increments_on_increments_lead_to_what_a_full_checkpoint_is(
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    tracked: bool,
+    chain: list[list[tuple[str, int]]],
+    restores: bool,
+) -> None:
+    """What one of them lacks, none of those that follow brings."""
+    monkeypatch.setenv("HOLDFAST_TRACK_MEMORY", "on" if tracked else "off")
+    if restores:
+        pair.change(RESTORE, 0)
+    for steps in chain:
+        for change, number in steps:
+            pair.change(change, number)
+        pair.session.checkpoint()
+    pair.check_with_a_full_one()
+    pair.check_elsewhere()
+
+
 def check_steps(
     pair: Pair, steps: list[list[str]], tracked: bool, elsewhere: int
 ) -> tuple[float, list[str]]:
