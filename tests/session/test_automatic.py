@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.session.test_beside import SLOW
 
 from holdfast import sync
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, StorageFull
@@ -138,6 +139,51 @@ async def test_a_failure_beside_the_session_is_raised_by_the_next_call(failing) 
     await failing.execute("x")
     with pytest.raises(StorageFull):
         await failing.flush()
+    with pytest.raises(StorageFull):  # tried once more
+        await failing.shutdown()
+
+
+async def test_what_did_not_come_to_disk_is_due_again(make, store) -> None:
+    session = await make("again", auto_checkpoint="cell")
+    save, session._history.save = session._history.save, full_disk
+    await session.execute("x = 1")
+    await wait_for_commits(session)
+    session._history.save = save
+    with pytest.raises(StorageFull):
+        await session.flush()
+    assert len(await session.list()) == 1  # all the same
+    await session.flush()
+    assert len(await session.list()) == 1
+
+
+async def test_what_stays_in_memory_is_saved_at_the_end(make) -> None:
+    session = await make("kept", auto_checkpoint=1000)
+    await session.execute("x = 1")
+    await session.checkpoint(save_to_disk=False)
+    await session.shutdown()
+    assert await reasons(session) == ["automatic"]
+
+
+async def test_what_somebody_did_not_wait_for_is_saved_at_the_end(make) -> None:
+    session = await make("left", auto_checkpoint=1000)
+    await session.execute(SLOW)
+    await session.checkpoint(reason="by hand")  # in place: only then is it known to take long
+    await session.execute("Slow.seconds = 1")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.checkpoint(reason="given up"), 0.5)
+    await session.shutdown()
+    assert await reasons(session) == ["automatic", "by hand"]
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+async def test_what_the_next_capture_is_built_on_is_not_removed(tmp_path: Path, kept: int) -> None:
+    options = {"auto_checkpoint": "cell", "keep": retention.Last(kept)}
+    session = await Session("short", store=open_store(tmp_path), **options).start()
+    await session.execute("import numpy as np\na = np.ones(300_000)")
+    for number in range(150):
+        assert await value(session, f"a[{number}] = {number}\n{number}") == number
+    await session.shutdown()
+    assert len(await session.list()) == kept
 
 
 async def test_a_failure_beside_the_session_is_raised_at_the_end(failing) -> None:

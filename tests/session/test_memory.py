@@ -102,6 +102,21 @@ def test_half_a_gigabyte(tmp_path: Path) -> None:
     check(tmp_path, GIB // 2, GIB)
 
 
+def test_a_large_session_is_copied_once_at_a_time(tmp_path: Path) -> None:
+    """Each cell writes to all of it, and all that a copy shares with the session becomes its own."""
+    size = 9 * GIB // 8
+    make = f"import numpy as np\na = [np.full({size // 32}, float(i)) for i in range(4)]"
+    with Peak() as peak:
+        store = open_store(tmp_path)
+        with sync.Session("busy", store=store, auto_checkpoint="cell") as session:
+            session.execute(make, check=True)
+            for _ in range(4):
+                session.execute("for each in a: each += 1", check=True)
+            session.flush()
+            assert len(session.list()) >= 2
+    assert size < peak.most < 2.3 * size, f"{peak.most / size:.2f} times"
+
+
 def check_in_a_group(folder: Path, size: int, allowed: int) -> None:
     """The same in a process that is given no more memory than that, with all that it starts and the
     cache of its files: what needs more is killed. Where this machine has no control groups, what is

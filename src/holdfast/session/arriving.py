@@ -3,6 +3,7 @@ made by a copy of the worker. They are read in a thread."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import threading
@@ -15,7 +16,7 @@ from holdfast.model.errors import CaptureFailed, Corrupt
 from holdfast.model.readiness import readable
 from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import CapturingMessage, decode_worker
-from holdfast.session.captured import Captured, Gathering, handed_over
+from holdfast.session.captured import HEAVY, Captured, Gathering, handed_over
 from holdfast.session.memory import Distant
 
 _READ = 1 << 20
@@ -25,7 +26,7 @@ class Left:
     """A capture that is complete, in a file, which is ours to close."""
 
     open = False  # nothing is under way
-    long = False  # a worker leaves only little in a file
+    long = heavy = False  # a worker leaves only little in a file
 
     def __init__(self, file: int, told: CapturingMessage) -> None:
         self._file = file
@@ -77,6 +78,7 @@ class Arriving:
         self._ends = None if timeout is None else time.monotonic() + timeout
         # Only of a process that is what it says to be.
         self._distant = _memory(begun.pid) if self._copy >= 0 else None
+        self.heavy = _resident(begun.pid) > HEAVY
 
     def all(self) -> Captured:
         """Wait for all of it. Raises CaptureFailed. The copy lives until it is released."""
@@ -143,6 +145,14 @@ def _memory(pid: int) -> Distant | None:
         return Distant.memory_of(pid)
     except OSError:
         return None
+
+
+def _resident(pid: int) -> int:
+    """Bytes that a process has in memory; 0 for one that has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _child(pid: int, worker: int) -> int:

@@ -19,7 +19,8 @@ class Autosave:
     def __init__(self, every: Automatic, save: Callable[[], Awaitable[None]]) -> None:
         self._every = every
         self._save = save
-        self._changed = False
+        # Cells that have ended: all of them, those in what was captured, and in what was saved.
+        self._ran = self._captured = self._saved = 0
         self.owed: str | None = None  # the reason of one that was put off
         self._holds = 0
         self._clock: asyncio.Task[None] | None = None
@@ -32,21 +33,41 @@ class Autosave:
     @property
     def due(self) -> bool:
         """Whether there is something that an automatic checkpoint would save."""
-        return self._every is not None and self._changed and not self.held
+        return self._every is not None and self._ran > self._captured and not self.held
+
+    @property
+    def late(self) -> bool:
+        """Whether that should have been saved by now: it was put off, or did not come to disk."""
+        return self.due and (self.owed is not None or self._every == "cell")
 
     def ran(self) -> bool:
         """A cell has ended; whether a checkpoint follows it at once."""
-        self._changed = True
+        self._ran += 1
         return self._every == "cell" and not self.held
 
     def put_off(self, reason: str) -> None:
         """There is no room for it now; a later one has all that it would have had."""
         self.owed = reason
 
-    def saved(self) -> None:
-        """All that ran so far is in a checkpoint."""
-        self._changed = False
+    def captured(self) -> int:
+        """All that ran so far is on its way into a checkpoint; gives what that is called."""
+        self._captured = self._ran
         self.owed = None
+        return self._ran
+
+    def saved(self, what: int) -> None:
+        """What was captured is in a checkpoint, on disk."""
+        self._saved = max(self._saved, what)
+        self._captured = max(self._captured, what)
+
+    def missed(self) -> None:
+        """What was captured did not come to disk: it is due again, until something that was
+        captured later does."""
+        self._captured = self._saved
+
+    def settle(self) -> None:
+        """There is nothing to save: all is as in a checkpoint, or it is lost and was told."""
+        self.saved(self.captured())
 
     @contextmanager
     def hold(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from holdfast.protocol.session_messages import (
 from holdfast.session.memory import Distant, Memories
 
 _LONG = 16 << 20  # bytes that take a moment to be written
+HEAVY = 1 << 30  # bytes of memory that are not to be needed twice at once
 
 
 class Captured(NamedTuple):
@@ -46,6 +47,11 @@ class Captured(NamedTuple):
     def long(self) -> bool:
         """Whether somebody would feel the time that it takes to be saved."""
         return self.size > _LONG
+
+    @property
+    def heavy(self) -> bool:
+        """Whether nothing else should be on its way meanwhile."""
+        return self.size > HEAVY
 
 
 class Gathering:

@@ -30,6 +30,7 @@ IN_MEMORY = 10 << 20  # a checkpoint up to this size may stay in memory when ask
 _MAKE_WAY = 1.0  # seconds for an owner that is going
 _BASES = 4  # more than can be on their way
 _TIDY_EVERY = 10  # commits; retention also gives back space, which takes a moment
+_NOTHING = retention.These(frozenset(), "")
 
 
 def file_of(reference: object) -> Path | None:
@@ -160,12 +161,13 @@ class History:
             ahead=ahead,
             structures=self._structures,
         )
+        relied_on = self._bases.get(self._base, "")  # perhaps by the capture behind this one
         if on_disk:
             self.line.at = made.checkpoint
             self._know(captured.created.request_id, made.checkpoint)
         self._untidy += 1
         if self._untidy >= _TIDY_EVERY:
-            self.tidy()
+            self.tidy(retention.These(frozenset({relied_on}), "what comes next is built on it"))
         return made
 
     def save_as(self, other: Subject, captured: Coming, reason: str) -> Checkpoint:
@@ -253,8 +255,9 @@ class History:
         self._bases[request] = checkpoint.id
         self._base = request
 
-    def tidy(self) -> None:
-        """Apply retention to what was made since the last time: the session's, if it has one.
+    def tidy(self, besides: retention.Policy = _NOTHING) -> None:
+        """Apply retention to what was made since the last time: the session's, if it has one, and
+        what is to be kept besides.
 
         What stays in memory always has one, or a long-lived host would grow for ever.
         """
@@ -264,7 +267,7 @@ class History:
         if self._memory is not None:
             self._memory.prune(self._keep or retention.DEFAULT)
         if self._keep is not None:
-            self.store.prune(self._keep, self._subject)
+            self.store.prune(self._keep | besides, self._subject)
 
     def check_free(self, subject: Subject, hint: str) -> None:
         """Raise Conflict when a subject has checkpoints."""

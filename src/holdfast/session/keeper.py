@@ -11,13 +11,14 @@ import contextlib
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
+from typing import NamedTuple
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.model.report import Report
 from holdfast.model.subject import Subject
 from holdfast.session.ahead import Ahead
-from holdfast.session.arriving import Coming
+from holdfast.session.arriving import Arriving, Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver
@@ -32,6 +33,13 @@ from holdfast.store.leases import Lease
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
 _LATER = 0.05  # seconds until mapped memory is looked at, unless somebody waits for that
+
+
+class Frozen(NamedTuple):
+    """A capture, and its commit."""
+
+    captured: Coming
+    done: asyncio.Future[SessionCheckpoint]
 
 
 class Keeper:
@@ -116,8 +124,8 @@ class Keeper:
         stage: str | None = None,
         save_to_disk: bool = True,
         timeout: float | None = WORK_TIMEOUT,
-    ) -> asyncio.Future[SessionCheckpoint]:
-        """Capture now; the future is the commit, which goes on beside the session."""
+    ) -> Frozen:
+        """Capture now; the commit goes on beside the session."""
         await self.saving.room()
         ahead, base = None, self._history.base()
         # Not while something is on its way: it is not known yet on top of what.
@@ -129,12 +137,11 @@ class Keeper:
                 self._capture(reason, stage, save_to_disk, timeout, ahead)
             )
         except BaseException:
-            self.saving.give_back()
             if ahead is not None:
                 ahead.give_up()
             raise
-        self.autosave.saved()
-        return self.saving.begin(
+        what = self.autosave.captured()
+        done = self.saving.begin(
             partial(
                 self._history.save,
                 captured,
@@ -143,17 +150,25 @@ class Keeper:
                 save_to_disk=save_to_disk,
                 ahead=ahead,
             ),
-            captured.long,
+            captured,
         )
+        done.add_done_callback(partial(self._arrived, what))
+        return Frozen(captured, done)
 
-    async def wait_for(self, done: asyncio.Future[SessionCheckpoint]) -> SessionCheckpoint:
+    def _arrived(self, what: int, done: asyncio.Future[SessionCheckpoint]) -> None:
+        if done.cancelled() or done.exception() is not None or not done.result().saved_to_disk:
+            self.autosave.missed()
+        else:
+            self.autosave.saved(what)
+
+    async def wait_for(self, frozen: Frozen) -> SessionCheckpoint:
         """The checkpoint, when it is durable. Cancelling ends a capture beside the session."""
-        arriving = self._driver.arriving
+        captured, done = frozen
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            if arriving is not None and arriving.open:
-                arriving.stop("the capture was cancelled")
+            if isinstance(captured, Arriving) and captured.open:
+                captured.stop("the capture was cancelled")
                 done.add_done_callback(lambda done: done.exception())  # nobody hears of it
             else:
                 self.saving.leave(done)
@@ -239,8 +254,8 @@ class Keeper:
     async def settle(self) -> None:
         """Wait until all that ran is saved, as far as that was to happen by itself."""
         await self.saving.settled()
-        if self.autosave.owed is not None and self.autosave.due and self._driver.alive:
-            await self._save_beside(self.autosave.owed)
+        if self.autosave.late and self._driver.alive:
+            await self._save_beside(self.autosave.owed or "automatic")
             await self.saving.settled()
 
     def note_owed(self) -> None:
@@ -249,7 +264,7 @@ class Keeper:
             what = self.autosave.owed or "what ran last"
             lost = f"{self.subject}: the worker ended before {what} was saved"
             self.saving.failed(CaptureFailed(lost, hint=self._driver.hint))
-            self.autosave.saved()  # told once
+            self.autosave.settle()  # told once
 
     async def finish(self) -> None:
         """Before the worker ends: save what is due, unless a cell is in the way."""
@@ -262,8 +277,8 @@ class Keeper:
                     async with asyncio.timeout(1.0), self._driver.lock:
                         pass
             if not self._driver.busy:
-                if self.saving.crowded:
-                    await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
+                # What comes to nothing is due again.
+                await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
                 await self.on_the_clock()
             await asyncio.wait_for(self.saving.settled(), END_TIMEOUT)
         except TimeoutError:
@@ -274,6 +289,7 @@ class Keeper:
     async def leave(self) -> None:
         """The program ends, and nobody ended the session: save what is due, and raise what went
         wrong. What a thread of the program still runs is left alone."""
+        await self.saving.settled()
         if not self._driver.busy and not self._driver.closed:
             await self.on_the_clock()
         await self.saving.settled()
@@ -293,7 +309,7 @@ class Keeper:
             self.autosave.put_off(reason)
             return
         try:
-            self.saving.leave(await self.freeze(reason))
+            self.saving.leave((await self.freeze(reason)).done)
         except HoldfastError as error:
             self.saving.failed(error)
 
@@ -410,7 +426,7 @@ class Keeper:
             )
         self._history.restored(store, target, stored, restored.request_id)
         self._watch(stored)
-        self.autosave.saved()
+        self.autosave.settle()
         self.report = report_of(restored.items)
         return self.report
 

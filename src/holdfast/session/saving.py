@@ -1,7 +1,8 @@
 """Captures on their way into the store, beside the session that goes on.
 
-They are committed in the order in which they were captured, and only a few may be on their way:
-then the next capture waits, or, where nobody asked for it, is put off. A failure that nobody waits
+They are committed in the order in which they were captured, and only a few may be on their way, of
+large sessions one, since a copy of the process may come to need as much memory as that has: then
+the next capture waits, or, where nobody asked for it, is put off. A failure that nobody waits
 for is raised by the next call, and at the end.
 """
 
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
+from holdfast.session.arriving import Coming
 
 _T = TypeVar("_T")
 
@@ -27,7 +29,7 @@ MOST = 2  # on their way at once: one is written while the next is captured
 class _Way:
     save: Callable[[], Any]  # in the context of whoever began it
     done: asyncio.Future[Any]
-    long: bool
+    captured: Coming
     over: bool = False  # whether it was saved, or failed: known in the thread before the loop hears
     error: BaseException | None = None
 
@@ -45,9 +47,7 @@ class Saving:
     """What is on its way."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(MOST)
         self._line: deque[_Way] = deque()  # the first of them is being saved
-        self._long = 0  # how many of them take long
         self.on_room: Callable[[], None] | None = None  # called when one has arrived
         self._failure: BaseException | None = None
         self._left: set[asyncio.Future[Any]] = set()  # that nobody waits for
@@ -60,21 +60,21 @@ class Saving:
     @property
     def crowded(self) -> bool:
         """Whether there is no room, and will be none for a time that somebody would feel."""
-        return self._long > 0 and self._room.locked()
+        return self._full and any(way.captured.long for way in self._line)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._line) >= MOST or any(way.captured.heavy for way in self._line)
 
     async def room(self) -> None:
-        """Wait until one more may be on its way. Whoever calls it begins one, or gives it back."""
-        await self._room.acquire()
+        """Wait until one more may be on its way; whoever calls it is the only one to begin one."""
+        while self._full:
+            await asyncio.wait({self._line[0].done})
 
-    def give_back(self) -> None:
-        """There was nothing to save after all."""
-        self._room.release()
-
-    def begin(self, save: Callable[[], _T], long: bool = False) -> asyncio.Future[_T]:
-        """Save in a thread, after everything that was begun before. Needs `room`."""
+    def begin(self, save: Callable[[], _T], captured: Coming) -> asyncio.Future[_T]:
+        """Save what was captured in a thread, after everything that was begun before."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._long += long
-        self._line.append(_Way(partial(copy_context().run, save), done, long))
+        self._line.append(_Way(partial(copy_context().run, save), done, captured))
         if len(self._line) == 1:
             self._next()
         return done
@@ -128,8 +128,6 @@ class Saving:
             way.done.set_exception(error)  # for whoever waits, or the next call
         else:
             way.done.set_result(work.result())
-        self._long -= way.long
-        self._room.release()
         if self._line:
             self._next()
         if self.on_room is not None:

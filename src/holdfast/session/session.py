@@ -287,8 +287,8 @@ class Session:
         self._keeper.saving.check()
         with span("session.checkpoint", subject=str(self.subject)):
             async with self._driver.lock:
-                done = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
-            return await self._keeper.wait_for(done)
+                frozen = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
+            return await self._keeper.wait_for(frozen)
 
     async def flush(self) -> None:
         """Wait until all that was frozen so far, or was to be frozen by itself, is durable.

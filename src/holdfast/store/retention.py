@@ -169,6 +169,17 @@ class Tagged(Policy):
 
 
 @dataclass(frozen=True, slots=True)
+class These(Policy):
+    """Just these, by their ids."""
+
+    ids: frozenset[str]
+    why: str
+
+    def keep(self, newest_first: Sequence[Checkpoint], now: datetime) -> Reasons:
+        return {one.id: self.why for one in newest_first if one.id in self.ids}
+
+
+@dataclass(frozen=True, slots=True)
 class ForReason(Policy):
     """The newest N that were made for a reason."""
 
