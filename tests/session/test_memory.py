@@ -103,7 +103,7 @@ def test_half_a_gigabyte(tmp_path: Path) -> None:
 
 
 def test_a_large_session_is_copied_once_at_a_time(tmp_path: Path) -> None:
-    """Each cell writes to all of it, and all that a copy shares with the session becomes its own."""
+    """Each cell writes to all of it, so all that a copy shares with the session becomes its own."""
     size = 9 * GIB // 8
     make = f"import numpy as np\na = [np.full({size // 32}, float(i)) for i in range(4)]"
     with Peak() as peak:

@@ -85,6 +85,21 @@ def _waited(*pids: int) -> float:
     return sum(int(path.read_text().split()[1]) for path in found) / 1e6
 
 
+def test_the_session_waits_for_what_changed_not_for_what_it_has() -> None:
+    """A hundred times the memory, the same page of it written to."""
+    waited: list[float] = []
+    for count in (500_000, 50_000_000):
+        with sync.Session("sized", store=open_store("memory://")) as session:
+            session.execute(f"import numpy as np\na = np.ones({count})", check=True)
+            session.checkpoint()
+            steps = []
+            for number in range(15):
+                session.execute(f"a[7] = {number}", check=True)
+                steps.append(session.checkpoint().pause_ms)
+            waited.append(min(steps))
+    assert waited[1] < 2 * waited[0] + 1, waited
+
+
 @pytest.mark.alone
 def test_running_a_cell_costs_little_more_than_running_it() -> None:
     """No more than 1 ms over `exec` of the same cell, from the call to its result.
