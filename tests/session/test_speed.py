@@ -85,6 +85,7 @@ def _waited(*pids: int) -> float:
     return sum(int(path.read_text().split()[1]) for path in found) / 1e6
 
 
+@pytest.mark.alone
 def test_the_session_waits_for_what_changed_not_for_what_it_has() -> None:
     """A hundred times the memory, the same page of it written to."""
     waited: list[float] = []
