@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import pickle
 import statistics
@@ -83,8 +84,12 @@ def _fill(path: Path, like: Any) -> None:
 
 
 def _texts(count: int = 600_000) -> float:
-    """How many of them a second come out of a pickle."""
-    data = pickle.dumps([f"user_1_{i}" for i in range(count)], 5)
+    """How many of them a second come out of a pickle that remembers none: nothing is quicker."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 5)
+    pickler.fast = True
+    pickler.dump([f"user_1_{i}" for i in range(count)])
+    data = file.getvalue()
     gc.disable()
     try:
         return count / min(_timed(lambda: pickle.loads(data)) for _ in range(3))
