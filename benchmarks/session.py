@@ -320,14 +320,15 @@ def plot(found: dict[str, dict[str, Row | str]], odd: dict[str, Back | str], pat
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, (*axes, last) = pyplot.subplots(1, 4, figsize=(16, 4), width_ratios=(3, 3, 3, 2))
+    figure, grid = pyplot.subplots(2, 3, figsize=(13, 8))
+    *axes, last, legend = grid.flat
     names = list(found)
     tools = list(dict.fromkeys([*(tool for rows in found.values() for tool in rows), *odd]))
     width = 0.8 / max(1, len(tools))
     for number, tool in enumerate(tools):
         rows = [found[name].get(tool) for name in names]
         colour = f"C{number}"
-        for axis, figure_of in zip(axes, ("step", "megabytes", "restore"), strict=True):
+        for axis, figure_of in zip(axes, ("step", "pause", "megabytes", "restore"), strict=True):
             heights = [
                 (getattr(each, figure_of) or 0) if isinstance(each, Row) else 0 for each in rows
             ]
@@ -335,13 +336,14 @@ def plot(found: dict[str, dict[str, Row | str]], odd: dict[str, Back | str], pat
             axis.bar(places, heights, width, label=tool, color=colour)
         if isinstance(back := odd.get(tool), Back):
             last.barh(tool, 100 * back.right / back.of, color=colour)
-    titles = ("a step, ms", "a step, MB", "restore, ms")
+    titles = ("a step, ms", "of that waiting, ms", "a step, MB", "restore, ms")
     for axis, title in zip(axes, titles, strict=True):
         axis.set_xticks([x + 0.4 for x in range(len(names))], names)
         axis.set_ylabel(f"{title} (log scale, lower is better)")
         axis.set_yscale("log")
-    axes[0].legend(fontsize=8)
-    last.set_xlabel(f"{kinds.NAME}: kinds that come back, % (higher is better)")
+    legend.legend(*axes[0].get_legend_handles_labels(), loc="center", frameon=False)
+    legend.set_axis_off()
+    last.set_xlabel(f"{kinds.NAME}: % that comes back (higher is better)")
     last.axvline(100 * KINDS, color="grey", linestyle=":")
     last.invert_yaxis()
     figure.tight_layout()
@@ -370,7 +372,7 @@ peers are tried with each kind by itself, so that no other can spoil it, and wit
 beforehand; Holdfast has all of them in one session. What cannot be brought back by anybody, such as
 a running frame, counts for nobody.
 
-![time a step, bytes a step, time of a restore, awkward kinds that come back](session.svg)
+![time a step, waiting, bytes a step, time of a restore, awkward kinds that come back](session.svg)
 """
 
 
