@@ -27,6 +27,7 @@ from holdfast.session.worker.kinds.families import family
 from holdfast.session.worker.kinds.filled import as_it_is
 from holdfast.session.worker.kinds.memory import address
 from holdfast.session.worker.kinds.pairs import Pair
+from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
 from holdfast.session.worker.placeholder import Placeholder, describe
@@ -49,7 +50,10 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles one record and notes what it met."""
 
     def __init__(self, output: Output, around: Surroundings) -> None:
-        super().__init__(output, protocol=5, buffer_callback=self._take_buffer)
+        self.found = Findings()
+        # No method of this pickler: it would hold itself, and all that it has met, for good.
+        take = partial(_take_buffer, output, around, self.found)
+        super().__init__(output, protocol=5, buffer_callback=take)
         self._output = output
         self._around = around
         self._families: dict[type, Reduce | None] = around.families
@@ -58,7 +62,6 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.pairs = around.pairs
         self.threaded = around.threads > 0 or not alone()
         self.hidden: dict[int, str] = {}
-        self.found = Findings()
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
@@ -163,12 +166,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._output.alarming = True  # a second look is due
 
     def buffer(self, address: int, size: int, owner: object) -> str:
-        self._output.grow(size)
-        # A library may have made it for this very record, in memory that was free a moment ago.
-        self._around.met = True
-        label = self._around.buffer(address, size, owner)
-        self.found.used[label] = None
-        return label
+        return _buffer(self._output, self._around, self.found, (address, size), owner)
 
     def copied(self, made: Any) -> str:
         self._output.grow(made.nbytes)
@@ -190,15 +188,6 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._output.check(size)
 
     # -- underneath ----------------------------------------------------------------------
-
-    def _take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Whether a buffer stays in the pickle; a large one is kept beside it."""
-        view = buffer.raw()
-        if view.nbytes < LARGE:
-            return True
-        label = self.buffer(address(view), view.nbytes, view)
-        self.found.buffers.append(label)
-        return False
 
     def _placeholder(self, obj: Placeholder) -> Reduction:
         name, reason, _, _ = describe(obj)
@@ -259,6 +248,30 @@ class ReferencePickler(RecordPickler):
             # {"password": "password"}: the interpreter has one object for both.
             if isinstance(value, bytes) or not secret_name(value):
                 self.hidden[id(value)] = key
+
+
+def _buffer(
+    output: Output, around: Surroundings, found: Findings, place: Place, owner: object
+) -> str:
+    """The label of memory that is kept beside a record."""
+    address, size = place
+    output.grow(size)
+    # A library may have made it for this very record, in memory that was free a moment ago.
+    around.met = True
+    label = around.buffer(address, size, owner)
+    found.used[label] = None
+    return label
+
+
+def _take_buffer(
+    output: Output, around: Surroundings, found: Findings, buffer: pickle.PickleBuffer
+) -> bool:
+    """Whether a buffer stays in the pickle; a large one is kept beside it."""
+    view = buffer.raw()
+    if view.nbytes < LARGE:
+        return True
+    found.buffers.append(_buffer(output, around, found, (address(view), view.nbytes), view))
+    return False
 
 
 def _contents(cell: Any) -> object:

@@ -100,6 +100,11 @@ class Restore:
         self._items = Items()
         self._final: dict[str, object] = {}
 
+    def let_go(self) -> None:
+        """It is over. What it has made is the session's, and it has parts that hold it: it would
+        keep all of that until somebody collects garbage."""
+        vars(self).clear()
+
     def run(self) -> tuple[ItemReport, ...]:
         """Fill the namespace and say what became of each name."""
         collecting = gc.isenabled()

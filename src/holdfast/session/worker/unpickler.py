@@ -132,13 +132,18 @@ class RecordUnpickler(pickle.Unpickler):
         return missing_class(module, name, reason)
 
     def values(self, flat: bool) -> object:
-        """The tuple of a record's values."""
-        if not flat:
-            return super().load()
-        self._nodes = [empty(kind) for kind in super().load()]
-        states, values = super().load()
-        fill_all(self._nodes, states)
-        return values
+        """The tuple of a record's values. It can be asked for once."""
+        try:
+            if not flat:
+                return super().load()
+            self._nodes = [empty(kind) for kind in super().load()]
+            states, values = super().load()
+            fill_all(self._nodes, states)
+            return values
+        finally:
+            # It has methods of its own in it, and would hold all that it has made for good.
+            self.memo.clear()
+            self._nodes = []
 
     def persistent_load(self, pid: object, /) -> object:
         match pid:

@@ -72,7 +72,10 @@ class Workspace:
                     labels,
                     overlay,
                 )
-                items = restore.run()
+                try:
+                    items, count = restore.run(), restore.environment.execution_count
+                finally:
+                    restore.let_go()
         except BaseException:
             self.namespace.clear()
             self.namespace.update(before)
@@ -83,7 +86,7 @@ class Workspace:
                 for name in NAMES:
                     around.apply(name, changed.get(name))
             raise
-        self.runner.count = restore.environment.execution_count
+        self.runner.count = count
         return items
 
     def environment(self) -> layout.Environment:
