@@ -51,6 +51,20 @@ async def test_a_rollback_sets_libraries_back(session: Session) -> None:
     assert (await session.execute(SEEN, check=True)).value == [True] * 5
 
 
+async def test_a_submodule_that_was_loaded_is_no_change_of_its_package(session: Session) -> None:
+    await session.execute(
+        "import numpy as np, wsgiref\nclass Object: pass\n"
+        "thing = Object()\nthing.ma = thing.util = 1",
+        check=True,
+    )
+    before = await session.checkpoint()
+    await session.execute("np.ma.masked_array([1])\nimport wsgiref.util", check=True)
+    assert (await session.checkpoint()).report["np"].reason == "import numpy"
+    await session.restore(before)
+    asked = "import wsgiref.util\n[str(np.ma.masked_array([1])), wsgiref.util.__name__]"
+    assert (await session.execute(asked, check=True)).value == ["[1]", "wsgiref.util"]
+
+
 async def test_what_cannot_come_back_is_reported(session: Session) -> None:
     for cell in LEAVING.values():
         await session.execute(cell, check=True)

@@ -106,7 +106,7 @@ class Patches:
                 continue
             if name == "__main__" or _place(name) is not known.place:
                 continue
-            differ = self._differ(known, name in self._aimed and self._assigned.computed)
+            differ = self._differ(name, known)
             there = {each: known.names[each] for each in sorted(differ) if each in known.names}
             found: dict[str, Any] = {"set": there, "delete": sorted(differ - there.keys())}
             if self._assigned.registering:
@@ -116,9 +116,10 @@ class Patches:
                 changed[name] = found
         return changed
 
-    def _differ(self, known: _Known, computed: bool) -> set[str]:
+    def _differ(self, name: str, known: _Known) -> set[str]:
         """The names that are not as they were, and that the session may have changed."""
         now, before = known.names, known.before
+        computed = name in self._aimed and self._assigned.computed
         assigned = self._assigned.names
         every: set[str] = assigned
         if computed:
@@ -131,6 +132,7 @@ class Patches:
             if now.get(each, _ABSENT) is not before.get(each, _ABSENT)
             and (each in assigned or computed or _is_own(now.get(each)))
             and not _is_ours(now.get(each))
+            and not _is_loaded(f"{name}.{each}", now.get(each))
         }
 
     def left(self, namespace: dict[str, object]) -> dict[str, str]:
@@ -196,6 +198,12 @@ def _is_ours(value: Any) -> bool:
     """Whether it is a function of the worker, such as its `input`."""
     module = getattr(getattr(value, "__func__", None), "__module__", "")
     return type(module) is str and module.startswith("holdfast.")
+
+
+def _is_loaded(name: str, value: object) -> bool:
+    """Whether it is the submodule of that name, which its import put there. Taken away again, it
+    would not come back: an import of what is loaded only looks at `sys.modules`."""
+    return issubclass(type(value), ModuleType) and sys.modules.get(name) is value
 
 
 def _is_place(value: object) -> bool:
