@@ -88,6 +88,32 @@ async def test_arrays_that_are_written_to_while_a_copy_captures_them(
     assert await run(slow, sums) == whole
 
 
+@pytest.mark.parametrize("at", [[3, -1], [200_000]], ids=["at its ends", "within"])
+async def test_what_an_object_writes_in_a_copy_is_not_the_sessions(
+    slow: Session, store, at: list[int]
+) -> None:
+    """The session never had it: the next increment does not take it over from the checkpoint."""
+    past = Noted.of(slow, store)
+    await run(
+        slow,
+        "import numpy as np\na = np.zeros(400_000)\n"
+        "class Sly:\n    at = []\n    def __reduce__(self):\n        a[Sly.at] = 7\n"
+        "        return Sly, ()\nsly = Sly()",
+    )
+    for _ in range(2):
+        await slow.checkpoint()
+    await run(slow, f"Sly.at = {at}")
+    written = await slow.checkpoint()
+    await run(slow, "Sly.at = []")
+    after = await slow.checkpoint()
+    assert 0 < past.brought <= 2 * PAGE < past.memory
+    assert await run(slow, "int(a.sum())") == 0
+    await slow.restore(written)
+    assert await run(slow, "int(a.sum())") == 7 * len(at)
+    await slow.restore(after)
+    assert await run(slow, "int(a.sum())") == 0
+
+
 async def test_labels_come_back_from_the_copy(slow: Session, store) -> None:
     made = [await slow.checkpoint() for _ in range(2)]
     await run(slow, "y = 1")

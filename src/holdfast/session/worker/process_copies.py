@@ -33,6 +33,7 @@ from holdfast.session.worker.handing import Handed, messages
 from holdfast.session.worker.kinds import sockets
 from holdfast.session.worker.kinds.descriptors import borrowed, descriptors
 from holdfast.session.worker.labels import Labels, LabelState
+from holdfast.session.worker.memory.pagemap import Runs
 from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.threads import alone
@@ -56,6 +57,7 @@ class _Learnt(msgspec.Struct, array_like=True):
     seconds: float
     labels: LabelState
     places: list[tuple[int, int, str]]  # of the memory that it handed over
+    writes: list[Runs]  # its own, to each of these
     blocks: list[Sent]
 
 
@@ -82,6 +84,8 @@ class ProcessCopies:
             self._seconds = learnt.seconds
             self._labels.take(learnt.labels)
             self._tracker.captured(learnt.request_id, learnt.places)
+            for (address, size, _), runs in zip(learnt.places, learnt.writes, strict=True):
+                self._tracker.differs(learnt.request_id, (address, size), runs)
             self._blocks.captured(learnt.request_id, learnt.blocks, self._tracker.base)
 
     def wanted(self, arrays: int) -> bool:
@@ -214,8 +218,10 @@ def _capture(
         return  # user code forked while it was captured: one of them is enough
     # Before the last message: the next capture may be asked for as soon as that has arrived.
     seconds = time.perf_counter() - started
-    places = [each for each in captured.places() if tracker.is_ours(each[:2])]
-    learnt = _Learnt(request_id, seconds, labels.state(), places, captured.blocks)
+    told = [(each, tracker.own_writes(each[:2])) for each in captured.places()]
+    places = [each for each, runs in told if runs is not None]
+    writes = [runs for _, runs in told if runs is not None]
+    learnt = _Learnt(request_id, seconds, labels.state(), places, writes, captured.blocks)
     os.write(notes, msgspec.msgpack.encode(learnt))
     _send_all(captured, asked, write)
 

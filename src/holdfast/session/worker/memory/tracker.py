@@ -115,18 +115,15 @@ class Tracker:
             return False
         return True
 
-    def is_ours(self, place: Place) -> bool:
-        """Whether a copy handed over what the process itself has there, too: none of the pages that
-        are only this memory's was written to by the copy."""
+    def own_writes(self, place: Place) -> Runs | None:
+        """Where a copy of the process wrote itself to memory that it handed over: there the process
+        has other bytes. None when nobody can tell."""
         if self._before is None or place not in self._before:
-            return True  # nothing is known there
+            return []  # nothing is known of it in the process either
         region = self._regions.get(place)
         if region is None or region.doubt:
-            return False
-        found = region.dirty.get(self._now, [])[self._before[place] :]
-        first = -(-region.address // PAGE) * PAGE
-        last = (region.address + region.size) // PAGE * PAGE
-        return not any(start < last and end > first for start, end in found)
+            return None
+        return region.dirty.get(self._now, [])[self._before[place] :]
 
     def look_again(self) -> None:
         """Code has run since this capture began: what that wrote belongs to it, too."""
@@ -260,6 +257,12 @@ class Tracker:
                 self._unwatched.append((address, size))
             elif region.since <= capture:
                 region.labels[capture] = label
+
+    def differs(self, capture: int, place: Place, runs: Runs) -> None:
+        """A capture has other bytes there than this process: the next one has to bring them."""
+        region = self._regions.get(place)
+        if runs and region is not None:
+            region.dirty.setdefault(capture + 1, []).extend(runs)
 
     def placed(self, address: int, size: int, label: str) -> None:
         """The restore that has begun has brought this, and nobody has written to it yet."""
