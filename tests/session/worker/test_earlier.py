@@ -223,9 +223,9 @@ class Looks:
             self.others += 1
             return pickled(*given)
 
-        made, compared, pickled = earlier._settled, groups._look, taking.pickle_record
+        made, compared, pickled = earlier._settled, groups.look, taking.pickle_record
         monkeypatch.setattr(earlier, "_settled", settled)
-        monkeypatch.setattr(groups, "_look", look)
+        monkeypatch.setattr(groups, "look", look)
         monkeypatch.setattr(taking, "pickle_record", record)
 
     def take(self) -> tuple[list[str], int, int]:
@@ -285,6 +285,33 @@ def test_what_changed_is_noticed(change: Callable[[dict[str, Any]], None]) -> No
     change(pair.namespace)
     pair.check()
     pair.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda a: a.append(2), lambda a: a.__setitem__(0, [5]), lambda a: a.append(object())],
+    ids=["its bytes", "only what is shared", "to what is not plain"],
+)
+def test_what_changes_between_two_looks_at_it_is_noticed_the_next_time(
+    change: Callable[[list[Any]], None],
+) -> None:
+    """As another thread may do it: after the record was made, and before it is remembered."""
+
+    class Meanwhile(dict[int, str]):
+        def __contains__(self, identity: object) -> bool:
+            if identity == id(other) and found == [[5]]:
+                change(found)
+            return False
+
+    found: list[Any] = [[5]]
+    other = [1]
+    earlier = Earlier()
+    earlier.settle({"found": found, "other": other}, None, Meanwhile())
+    again = earlier.settle({"found": found, "other": other}, None)
+    anew = Earlier().settle({"found": found, "other": other}, None)
+    assert [(n, e.record, set(e.inside)) for n, e in again.items()] == [
+        (n, e.record, set(e.inside)) for n, e in anew.items()
+    ]
 
 
 def test_no_code_of_the_user_runs_when_it_is_compared() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import NAME, Record
-from holdfast.session.worker.groups import SIZE, Group
+from holdfast.session.worker.groups import SIZE, Group, look
 from holdfast.session.worker.innocent import Innocent
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
@@ -36,6 +36,7 @@ class Settled(NamedTuple):
     value: object
     record: bytes
     item: ItemReport
+    data: bytes = b""  # its pickle, if that is in the record
     inside: tuple[int, ...] = ()  # ids of the lists and dicts in it, which others may share
     uses: tuple[str, ...] = ()  # labels of the memory beside its record
 
@@ -122,9 +123,21 @@ def _grouped(groups: list[Group], settled: Mapping[str, Settled]) -> list[Group]
         if each.inside and name not in done
     ])  # fmt: skip
     while some := dict(islice(left, SIZE)):
-        if (group := Group.of(some)) is not None:
+        # Another thread may have changed one since its record was made: a group has what was seen
+        # now, and would take that record for good from then on.
+        group = Group.of(some)
+        if group is not None and all(_is_now(settled[name]) for name in some):
             kept.append(group)
     return kept
+
+
+def _is_now(known: Settled) -> bool:
+    """Whether a closer look would find the same."""
+    seen = look((known.value,))
+    if seen is None or seen[0] != known.data:
+        return False
+    found = {i for i, (_, obj) in seen[1].items() if type(obj) is list or type(obj) is dict}
+    return found == set(known.inside)
 
 
 def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
@@ -146,7 +159,7 @@ def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
     if len(data) >= layout.SMALL // 2 or (id(type(value)) not in NUMBERS and suspect(data)):
         return None
     record = Record(members=(NAME + name,), tier="cloudpickle", data=data)
-    return Settled(value, layout.encode_record(record), _item(name, value, len(data)), inside)
+    return Settled(value, layout.encode_record(record), _item(name, value, len(data)), data, inside)
 
 
 def _item(name: str, value: object, size: int) -> ItemReport:

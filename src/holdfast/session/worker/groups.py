@@ -29,7 +29,7 @@ class Group(NamedTuple):
     def of(cls, variables: Mapping[str, object]) -> Group | None:
         """None when they cannot be compared later."""
         values = tuple(variables.values())
-        seen = _look(values, None)
+        seen = look(values)
         return None if seen is None else cls(tuple(variables), values, *seen)
 
     def same(self, names: Mapping[str, object]) -> bool:
@@ -37,7 +37,7 @@ class Group(NamedTuple):
         for name, value in zip(self.names, self.values, strict=True):
             if names.get(name) is not value:
                 return False
-        seen = _look(self.values, len(self.data))
+        seen = look(self.values, len(self.data))
         return seen is not None and seen[0] == self.data and seen[1].keys() == self.objects.keys()
 
 
@@ -75,8 +75,9 @@ class _Looker(pickle.Pickler):
         raise _OtherKind
 
 
-def _look(values: Sequence[object], room: int | None) -> tuple[bytes, dict[int, Any]] | None:
-    """Their bytes and the objects in them; None when they are not what they were."""
+def look(values: Sequence[object], room: int | None = None) -> tuple[bytes, dict[int, Any]] | None:
+    """Their bytes and, by id, the numbers of the objects in them and these; None for more than
+    plain data, and for more of it than there is room for."""
     output = _Output(room)
     pickler = _Looker(output, 5)
     try:
