@@ -131,6 +131,23 @@ def test_an_array_may_change_its_shape_in_place() -> None:
     assert len({parts["namespace/small"] for parts in (first, second, third)}) == 3
 
 
+def test_a_layout_that_another_thread_changes_is_not_remembered_as_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair({"array": np.zeros(1 << 17)})
+    array, pickled = pair.namespace["array"], taking.pickle_record
+
+    def meanwhile(*given: Any) -> Any:
+        array.shape = 1 << 7, 1 << 10
+        return pickled(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(taking, "pickle_record", meanwhile)
+        pair.capture(pair.earlier, pair.blocks)
+    array.shape = 1 << 17
+    pair.check()
+
+
 def test_two_names_of_an_array_stay_one_array() -> None:
     array = np.zeros(200_000)
     pair = Pair({"a": array})

@@ -166,6 +166,8 @@ class Taking:
             attempt = self.attempt((value,), None, None)
             if isinstance(attempt, str) or attempt.suspect or [*attempt.found.used] != [label]:
                 return None
+            if arrays.form(value) != form:  # another thread has changed it since
+                return None
             self._earlier.pickled((label, *form), attempt.data)
         return label, form
 
