@@ -262,6 +262,32 @@ async def test_a_capture_that_fails_by_itself_is_raised_by_the_next_call(make) -
         await session.shutdown()
 
 
+@pytest.mark.parametrize("automatic", ["cell", 0.05])
+async def test_whatever_fails_beside_the_session_is_raised_by_the_next_call(
+    make, monkeypatch: pytest.MonkeyPatch, automatic: str | float
+) -> None:
+    """Also what is no error of ours, before anything is saved; and the clock goes on."""
+    session = await make("odd", auto_checkpoint=automatic)
+
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    await value(session, "x = 1")
+    await until(lambda: session._history.base() > 0, "the first is made")
+    with monkeypatch.context() as patched:
+        patched.setattr(session._history, "begin", fail)
+        patched.setattr(session._history, "has", fail)
+        await value(session, "x = 2")
+        await until(lambda: session._keeper.saving._failure is not None, "the second fails")
+    with pytest.raises(CaptureFailed, match="new thread"):
+        await session.execute("x = 3")
+    await session.execute("x = 4")
+    await until(lambda: session._keeper.autosave.due is False, "the third is made")
+    await session.flush()
+    await session.restore()
+    assert await value(session, "x") == 4
+
+
 async def test_cells_run_while_a_checkpoint_is_written(make) -> None:
     session = await make("slow")
     gate, save = threading.Event(), session._history.save

@@ -310,7 +310,7 @@ class Keeper:
             return
         try:
             self.saving.leave((await self.freeze(reason)).done)
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001  # with the clock's task it would be lost
             self.saving.failed(error)
 
     # -- bringing back -------------------------------------------------------------------
