@@ -69,6 +69,18 @@ async def test_frames_have_nothing_in_common_but_what_they_do(session: Session, 
     assert await run(session, f"[{own}, {shared}, {same}]") == [True, True, True]
 
 
+@pytest.mark.parametrize("column", ["'text'", "pd.Series(range(200_000), dtype='int64[pyarrow]')"])
+async def test_a_frame_that_nobody_touched_is_not_changed(session: Session, column: str) -> None:
+    """Pandas copies what Arrow keeps for each pickle, to wherever there is room just then."""
+    make = f"pd.DataFrame({{'n': [1.0] * 200_000, 't': {column}}})"
+    await run(session, f"import pandas as pd\ndf = {make}\nothers = []")
+    await session.checkpoint()
+    for _ in range(2):
+        await run(session, f"others.append({make}.t.copy(deep=True))")
+        await session.checkpoint()
+        assert [each.name for each in (await session.diff()).variables] == ["others"]
+
+
 async def test_names_come_back_in_the_order_in_which_they_came(session: Session) -> None:
     names = "[name for name in globals() if name[:2] != '__']"
     cell = "b = [1]\nz = 1\nimport math\na = b\ndef f(): pass\ny = 'text'\nclass C: pass\nc = C()"

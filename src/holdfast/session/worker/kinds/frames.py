@@ -36,12 +36,12 @@ def reduce_block(recorder: Recorder, obj: Any) -> Reduction:
 
 
 def reduce_texts(recorder: Recorder, obj: Any) -> Reduction:
-    """A column that Arrow keeps. Pandas would put its pieces together, in another place each time;
-    as they are they come back as they were."""
+    """A column that Arrow keeps. Pandas would put its pieces together, or copy the only one, in
+    another place each time; as they are they come back as they were."""
     reduced = recorder.plain(obj)
     if type(reduced) is tuple and len(reduced) > 2 and type(reduced[2]) is dict:
         pieces = object.__getattribute__(obj, "_pa_array")
-        if "_pa_array" in reduced[2] and pieces.num_chunks > 1:
+        if "_pa_array" in reduced[2] and pieces.num_chunks > 0:
             return (*reduced[:2], {**reduced[2], "_pa_array": pieces}, *reduced[3:])
     return reduced
 
@@ -69,14 +69,18 @@ def reduce_series(recorder: Recorder, obj: Any) -> Reduction:
 
 _CLASS_HAS = "_metadata"
 _BLOCKS = "pandas.core.internals.blocks"
-_ARROW = {"ArrowExtensionArray": "pandas.core.arrays.arrow.array"} | dict.fromkeys(
-    ("ArrowStringArray", "ArrowStringArrayNumpySemantics"), "pandas.core.arrays.string_arrow"
-)
+_ARROW = [
+    ("pandas.core.arrays.arrow.array", "ArrowExtensionArray"),
+    ("pandas.core.arrays.string_arrow", "ArrowStringArray"),
+    ("pandas.core.arrays.string_arrow", "ArrowStringArrayNumpySemantics"),
+    ("pandas.arrays", "ArrowExtensionArray"),  # as pandas 3 calls them
+    ("pandas.arrays", "ArrowStringArray"),
+]
 _FRAMES = [("pandas", "DataFrame"), ("pandas.core.frame", "DataFrame")]
 _FRAMES += [("pandas", "Series"), ("pandas.core.series", "Series")]
 NAMED: dict[tuple[str, str], Reduce] = {
     **dict.fromkeys(_FRAMES, reduce_frame),
     ("pandas.core.internals.managers", "SingleBlockManager"): reduce_series,
     **{(_BLOCKS, name): reduce_block for name in ("NumpyBlock", "NumericBlock")},
-    **{(module, name): reduce_texts for name, module in _ARROW.items()},
+    **dict.fromkeys(_ARROW, reduce_texts),
 }
