@@ -264,6 +264,51 @@ def test_killed_in_every_cell(program: Run, script: Path, tmp_path: Path) -> Non
     assert log(tmp_path) == [number for n in range(1, 11) for number in (n, n)]
 
 
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ("3", 3, ""),
+        ("-1", 255, ""),
+        ("True", 1, ""),
+        ("'not today'", 1, "not today\n"),
+        ("", 0, ""),
+        ("0", 0, ""),
+        ("False", 0, ""),
+    ],
+)
+def test_sys_exit_ends_the_script_as_python_does(
+    program: Run, script: Path, tmp_path: Path, given: str, code: int, said: str
+) -> None:
+    script.write_text(SCRIPT.replace("note(2)", f"note(2)\nimport sys; sys.exit({given})"))
+    for begins in ("3 cells to run", "3 cells; going on at cell 2"):
+        ended = program("run", "work", "script.py")
+        assert (ended.code, ended.out) == (code, "")
+        assert begins in ended.err
+        assert ended.err.endswith(
+            f"\n{said}sys.exit in cell 2 (script.py, line 9); 1 of 3 cells are kept;"
+            " `holdfast run work script.py` goes on at cell 2\n"
+        )
+    told = program("run", "work", "script.py", "--json")
+    assert told.code == code
+    cells = [cell["status"] for cell in told.json["cells"]]
+    assert cells == ["done", "failed" if code else "left", "to run"]
+    assert log(tmp_path) == [1, 2, 2, 2]
+
+
+def test_a_script_that_ends_with_sys_exit_is_done(program: Run, script: Path) -> None:
+    main = "def main():\n    print('at work')\n    return {}\n"
+    last = "if __name__ == '__main__':\n    raise SystemExit(main())\n"
+    script.write_text(main.format(4) + last)
+    assert program("run", "work", "script.py").code == 4
+
+    script.write_text(main.format(0) + last)
+    done = program("run", "work", "script.py")
+    assert (done.code, done.out) == (0, "at work\n")
+    again = program("run", "work", "script.py")
+    assert (again.code, again.out) == (0, "")
+    assert "2 cells, all done" in again.err
+
+
 def test_a_worker_that_is_killed_is_gone_on_without(
     program: Run, script: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.session.result import ErrorInfo
     from holdfast.session.script import Cell, Plan
 
+_NUMBER = re.compile(r"-?[0-9]+")
 _CELL = re.compile(r'^( *File )"<cell \d+>"', re.MULTILINE)
 
 
@@ -119,9 +120,15 @@ def command(
     outcome.check(file, _again(invocation, name, file, arguments))
 
 
-def _in_file(traceback: str, file: Path) -> str:
-    """A traceback with the script in place of its cells, whose lines have the script's numbers."""
-    return _CELL.sub(lambda found: f'{found[1]}"{file}"', traceback.rstrip("\n")) + "\n"
+def _said(error: ErrorInfo, file: Path) -> str:
+    """What `python` would say: of `sys.exit` its text, else a traceback, with the script in place
+    of its cells, whose lines have the script's numbers."""
+    code = exit_code(error)
+    if code is not None:
+        return f"{error.message}\n" if code == 1 and error.message not in ("1", "True") else ""
+    if not error.traceback:
+        return ""
+    return _CELL.sub(lambda found: f'{found[1]}"{file}"', error.traceback.rstrip("\n")) + "\n"
 
 
 def _again(invocation: Invocation, name: str, file: Path, arguments: tuple[str, ...]) -> str:
@@ -186,6 +193,7 @@ class Outcome:
     failed: Cell | None = None
     error: ErrorInfo | None = None
     interrupted: bool = False
+    left: Cell | None = None  # with `sys.exit()`, before the last one: nothing is wrong
 
     def document(self, subject: str, dry_run: bool) -> dict[str, object]:
         from holdfast.server import shapes
@@ -206,6 +214,8 @@ class Outcome:
         status = "to run"
         if cell is self.failed:
             status = "failed"
+        elif cell is self.left:
+            status = "left"
         elif ran:
             status = "done" if self.seconds[index] is None else "ran"
         return {
@@ -217,20 +227,34 @@ class Outcome:
         }
 
     def check(self, file: Path, command: str) -> None:
-        """Turn what went wrong into an exit code: raises ScriptStopped, and ends with 130 after
-        Ctrl-C. `command` goes on with the script."""
+        """Turn what ended the script into an exit code: raises ScriptStopped, and ends with 130
+        after Ctrl-C, and with what `sys.exit` was given. `command` goes on with the script."""
         from holdfast.session.errors import ScriptStopped
 
-        if self.failed is None:
+        cell = self.failed or self.left
+        if cell is None:
             return
         kept = f"{len(self.seconds)} of {len(self.plan.cells)} cells are kept"
-        again = f"`{command}` goes on at cell {self.failed.number}"
+        again = f"`{command}` goes on at cell {cell.number}"
         if self.interrupted:
-            print(f"interrupted in cell {self.failed.number}; {kept}; {again}", file=sys.stderr)
+            print(f"interrupted in cell {cell.number}; {kept}; {again}", file=sys.stderr)
             raise click.exceptions.Exit(130)
-        assert self.error is not None
-        where = f"cell {self.failed.number} ({file}, line {self.failed.first})"
+        where = f"cell {cell.number} ({file}, line {cell.first})"
+        code = exit_code(self.error) if self.error is not None else 0
+        if code is not None:
+            print(f"sys.exit in {where}; {kept}; {again}", file=sys.stderr)
+            raise click.exceptions.Exit(code)
         raise ScriptStopped(f"{where}: {self.error}", hint=f"{kept}; {again}")
+
+
+def exit_code(error: ErrorInfo) -> int | None:
+    """What `python` would end with after `sys.exit`; None for any other error."""
+    if error.type != "SystemExit":
+        return None
+    if error.message in ("", "None", "False"):
+        return 0
+    # A text is told on stderr, and is an error; so is True, which is 1.
+    return int(error.message) & 0xFF if _NUMBER.fullmatch(error.message) else 1
 
 
 @dataclass(slots=True)
@@ -282,11 +306,15 @@ class Run:
         async for event in execution:
             screen.write(event.text, event.stream)
         result = execution.result
-        if result.error is not None:
+        leaves = result.error is not None and exit_code(result.error) == 0 and not self._asked
+        if leaves and cell is not self.outcome.plan.cells[-1]:
+            self.outcome.left = cell  # run again next time: those after it are not to be run
+            return False
+        if result.error is not None and not leaves:
             self.outcome.failed, self.outcome.error = cell, result.error
             self.outcome.interrupted = self._asked > 0
-            if result.error.traceback and not self._asked:
-                screen.write(_in_file(result.error.traceback, self.file), "stderr")
+            if not self._asked:
+                screen.write(_said(result.error, self.file), "stderr")
             return False
         made = await self.session.checkpoint(reason=script.reason(self.file.name), stage=cell.stage)
         self.outcome.seconds.append(result.duration)
