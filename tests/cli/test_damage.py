@@ -69,6 +69,40 @@ def test_a_checkpoint_of_an_unknown_key(
     assert run("fork", ids[0], "another").code == 0
 
 
+def test_a_list_that_may_lack_something_says_so(
+    run: Run, holdfast_home: Path, tmp_path: Path
+) -> None:
+    with open_store() as store:
+        for number in range(3):
+            with store.draft("state/x", reason=f"number {number}") as draft:
+                draft.put("bytes", b"%d" % number)
+                draft.commit()
+    store_url, copy = str(holdfast_home / "store"), str(tmp_path / "copy")
+    assert run("copy", store_url, copy).code == 0
+    looks = (["list"], ["list", "--json"], ["log", "state/x"], ["subjects"], ["stats"])
+    for look in looks:
+        assert run(*look).err == ""
+    (log,) = (holdfast_home / "store").rglob("*.log")
+    content = bytearray(log.read_bytes())
+    content[content.find(b"number 1")] ^= 1
+    log.write_bytes(content)
+    for look in looks:
+        told = run(*look)
+        assert told.code == 0
+        assert told.err == (
+            "warning: the store's log is damaged, so something may be missing here:"
+            " entry 2 cannot be read; `holdfast verify` says what to do\n"
+        )
+
+    verified = run("verify").out
+    assert "hint: what it said is lost: " in verified
+    assert "nothing that can be restored is affected" not in verified
+    assert run("copy", copy, store_url).code == 0
+    assert run("prune", "--accept-loss").code == 0
+    assert len(run("list", "--json").json["checkpoints"]) == 3
+    assert run("list").err == ""
+
+
 def test_prune_refuses_a_damaged_log_until_the_loss_is_accepted(
     run: Run, holdfast_home: Path
 ) -> None:

@@ -101,6 +101,18 @@ class Invocation:
             sys.stdout.flush()  # so that the two streams keep their order on one terminal
             print(message, file=sys.stderr)
 
+    def doubt(self, store: Store) -> None:
+        """Say that what is shown of a store may not be all, when some of its log is lost."""
+        from holdfast.view.words import printable
+
+        found = store.noticed()
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            self.warn(
+                "the store's log is damaged, so something may be missing here:"
+                f" {printable(found[0].what)}{more}; `holdfast verify` says what to do"
+            )
+
     def warn(self, message: str) -> None:
         """Write a warning to stderr, whoever is reading."""
         print(f"warning: {message}", file=sys.stderr)

@@ -50,6 +50,7 @@ def _list_store(
         found = store.list(subject=wanted, kind=kind, limit=limit)
         heads = {each.head.id for each in store.subjects() if each.head}
         place = store.url
+        invocation.doubt(store)
     time = now()
     invocation.show(
         shapes.checkpoints(found),

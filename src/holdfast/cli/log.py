@@ -32,6 +32,7 @@ def command(invocation: Invocation, subject: str, moves: bool) -> None:
         head = store.head(wanted)
         everything = store.list()
         lineage = trace(wanted, everything, head.id if head else None, store.history(wanted))
+        invocation.doubt(store)
     shorts = {each.id: each.short for each in everything}
     invocation.show(
         shapes.lineage(lineage),

@@ -26,6 +26,7 @@ def command(invocation: Invocation) -> None:
     with invocation.store() as store:
         usage = store.usage()
         plan = store.prune(dry_run=True)
+        invocation.doubt(store)
     document = {
         **asdict(usage),
         "disk_bytes": usage.disk_bytes,

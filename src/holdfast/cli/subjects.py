@@ -21,6 +21,7 @@ def command(invocation: Invocation, kind: Kind | None) -> None:
     with invocation.store() as store:
         found = [each for each in store.subjects() if kind in (None, each.subject.kind)]
         place = store.url
+        invocation.doubt(store)
     time = now()
     columns = (
         Column("SUBJECT", "bold", cut=2),

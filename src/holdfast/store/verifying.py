@@ -24,6 +24,11 @@ from holdfast.store.parts.part import PartRecord, digest, pieces_root, split_ids
 from holdfast.store.parts.streams import part_leaves
 
 Progress = Callable[[int, int], None]
+_LOST = (
+    "what it said is lost: a checkpoint, a tag, a pin or a move of a head; a checkpoint comes back"
+    " by `holdfast copy` from another store that has it, or by `holdfast import` of its file;"
+    " then `holdfast prune --accept-loss` gives up the rest"
+)
 
 
 def verify(ledger: Ledger, deep: bool, progress: Progress | None) -> Verification:
@@ -72,7 +77,8 @@ class _Inspection:
             if damage.torn:
                 self._notes.append(f"log/{damage.file}: {damage}")
             else:
-                self._problem(f"log/{damage.file}", str(damage))
+                hint = "" if damage.unsettled else _LOST
+                self._problem(f"log/{damage.file}", str(damage), hint=hint)
         self._problems.extend(now.problems)
         self._notes.extend(now.notes)
 
@@ -203,8 +209,10 @@ class _Inspection:
     def _affected(self, now: Catalogue, volume: bytes) -> tuple[str, ...]:
         return tuple(id_text(record.commit.id) for record in now.dependents([volume]))
 
-    def _problem(self, where: str, what: str, affects: tuple[str, ...] = ()) -> None:
-        hint = (
+    def _problem(
+        self, where: str, what: str, affects: tuple[str, ...] = (), hint: str = ""
+    ) -> None:
+        hint = hint or (
             "checkpoints that share the damaged bytes cannot be restored in full; others can"
             if affects
             else "nothing that can be restored is affected"

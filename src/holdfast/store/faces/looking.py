@@ -7,7 +7,7 @@ from datetime import datetime
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint, HeadMove, Manifest
-from holdfast.model.report import Verification
+from holdfast.model.report import Problem, Verification
 from holdfast.model.subject import Kind, Subject
 from holdfast.store import comparison, references, usage, verifying
 from holdfast.store.changes import Changes
@@ -115,6 +115,11 @@ class Looking(Opened):
     def usage(self) -> Usage:
         """What the store holds and what that takes on disk."""
         return usage.measure(self._ledger)
+
+    def noticed(self) -> List[Problem]:
+        """What of the log could not be read so far: what is listed may lack a checkpoint, or a
+        move of a head. `verify` looks at everything."""
+        return self._known(look=False).noticed
 
     def verify(self, deep: bool = False, progress: Progress | None = None) -> Verification:
         """Check that everything the log promises is there; `deep` reads every byte."""

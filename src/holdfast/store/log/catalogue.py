@@ -207,6 +207,11 @@ class Catalogue:
         return self._named
 
     @property
+    def noticed(self) -> list[Problem]:
+        """Such problems as came up so far: nothing more is read for it."""
+        return list(self._problems)
+
+    @property
     def problems(self) -> list[Problem]:
         """What of the log cannot be read, or makes no sense."""
         self.settle()
