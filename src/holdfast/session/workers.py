@@ -25,12 +25,16 @@ from holdfast.session.spawner import spawn
 
 START_TIMEOUT = 60.0
 
+# What lies in the session's folder, or beside a script, under the name of a standard module is the
+# user's, and not what the worker is made of.
 _BOOT = (
     "import sys\n"
     "root = sys.argv.pop()\n"
     "if root not in sys.path: sys.path.append(root)\n"
+    "path, library = sys.path[:], sys._stdlib_dir\n"
+    "sys.path.sort(key=lambda each: each != library and not each.endswith('/lib-dynload'))\n"
     "from holdfast.session.worker.boot import boot\n"
-    "boot({module!r}, sys.argv[1:])"
+    "boot({module!r}, sys.argv[1:], path)"
 )
 
 

@@ -118,6 +118,25 @@ def test_what_msgspec_asks_typing_extensions_for_is_in_typing() -> None:
     assert typing.get_origin(hints["name"]) is typing.Required
 
 
+async def test_a_folder_may_have_modules_with_names_of_standard_ones(tmp_path: Path) -> None:
+    """Python loads only some before it looks into a program's folder; a worker needs many more."""
+    for name in sys.stdlib_module_names:
+        (tmp_path / f"{name}.py").write_text("own = True\n")
+    store = str(tmp_path / "store")
+    async with Session("work", store=store, cwd=str(tmp_path)) as session:
+        await session.execute(f"{WORK}\nimport random, sys", check=True)
+        made = await session.checkpoint()
+        # What the capture needed has not taken their place.
+        own = "import string\n[random.own, string.own, sys.path[0]]"
+        assert (await session.execute(own, check=True)).value == [True, True, ""]
+        await session.restore(made)
+        assert (await session.execute("double(points[4].x)", check=True)).value == 8
+        await session.checkpoint()
+    async with await Session.resume("work", store=store, cwd=str(tmp_path)) as session:
+        assert (await session.execute(own, check=True)).value == [True, True, ""]
+        assert (await session.execute("double(points[4].x)", check=True)).value == 8
+
+
 def test_what_is_imported_is_not_collected() -> None:
     with Uncollected():
         assert not gc.isenabled()

@@ -31,7 +31,7 @@ from holdfast.protocol.session_messages import (
     ResultMessage,
     ShutdownMessage,
 )
-from holdfast.session.worker.boot import Uncollected
+from holdfast.session.worker.boot import Uncollected, Unshadowed
 from holdfast.session.worker.channel import Channel
 from holdfast.session.worker.console import Console
 from holdfast.session.worker.finder import Finder
@@ -124,7 +124,8 @@ class Worker:
     def _checkpoint(self, message: CheckpointMessage) -> None:
         try:
             if self._freezer is None:  # with all that only a capture needs: 15 ms
-                from holdfast.session.worker.freezer import Freezer
+                with Unshadowed():
+                    from holdfast.session.worker.freezer import Freezer
 
                 self._freezer = Freezer(
                     self._workspace, self._labels, self._tracker, self._interrupts,
@@ -213,7 +214,8 @@ class Worker:
 def _import(modules: tuple[str, ...]) -> None:
     """Load what a restore, which is on its way, will need."""
     with Uncollected(), Finder(), resting():
-        from holdfast.session.worker import restore  # noqa: F401  # the restore's own part of it
+        with Unshadowed():
+            from holdfast.session.worker import restore  # noqa: F401  # the restore's own part
 
         try:
             for module in modules:

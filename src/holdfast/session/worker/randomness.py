@@ -32,8 +32,8 @@ def states(imports: dict[str, str]) -> dict[str, Any]:
     To be read before a fork: `os.fork` seeds `random` anew in the child.
     """
     found: dict[str, Any] = {}
-    if "random" in imports and "random" in sys.modules:
-        found["random"] = sys.modules["random"].getstate()
+    if "random" in imports and hasattr(sys.modules.get("random"), "getstate"):
+        found["random"] = sys.modules["random"].getstate()  # a session may have its own module
     if _waiting:
         found["numpy"] = _waiting[-1]
     elif _NUMPY in sys.modules:

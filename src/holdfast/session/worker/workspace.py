@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
+from holdfast.session.worker.boot import Unshadowed
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.circumstances import NAMES
 from holdfast.session.worker.codes import CodeIndex
@@ -53,7 +54,8 @@ class Workspace:
 
         `within` is entered for the work, and may raise at its end, too.
         """
-        from holdfast.session.worker.restore import Restore
+        with Unshadowed():
+            from holdfast.session.worker.restore import Restore
 
         before = dict(self.namespace)
         cells = self.cells.all()
