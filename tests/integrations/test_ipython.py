@@ -553,6 +553,31 @@ def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
     assert kernel.run("timed.f(), type(timed) is Timed") == (5, True)
 
 
+def test_what_was_changed_in_the_process(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("import os, sys, numpy as np\nos.mkdir('data')")
+    kernel.run(
+        "os.chdir('data')\nos.environ['REGION'] = 'north'\nsys.path.append('/opt/mine')\n"
+        "np.set_printoptions(precision=2)"
+    )
+    asked = (
+        "os.path.basename(os.getcwd()), os.environ.get('REGION'), '/opt/mine' in sys.path,"
+        " np.get_printoptions()['precision']"
+    )
+    assert kernel.run(asked) == ("data", "north", True, 2)
+    durable(store(), "cell 4")
+    kernel.kill()
+    kernel = start()
+    kernel.run(LOAD)
+    assert "did not come back" not in kernel.said
+    assert kernel.run(asked) == ("data", "north", True, 2)
+    kernel.run("os.chdir('..'); os.environ['REGION'] = 'south'")
+    assert kernel.run(asked)[1] == "south"
+    kernel.run("%rollback ~2")
+    assert kernel.run(asked) == ("data", "north", True, 2)
+
+
 def test_ipython_in_a_terminal(tmp_path: Path) -> None:
     environ = {**os.environ, "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "holdfast")}
 

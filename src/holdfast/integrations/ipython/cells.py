@@ -25,8 +25,7 @@ class Cells(ast.NodeTransformer):
         self._named: Any = shell.compile.cache
 
     def install(self) -> None:
-        if self._workspace.definitions.circumstances is None:  # else the session before this did
-            self._workspace.definitions.install()
+        self._workspace.watch()
         self._shell.compile.cache = self._cache  # nothing else tells the name of a cell's code
         self._shell.ast_transformers.append(self)
 

@@ -78,6 +78,7 @@ class Notebook:
         head = self.history.store.head(self.subject)
         if head is None or (self.names() and not replace):
             return None
+        self.workspace.watch()  # before, as only what is watched is brought back
         try:
             report = self._apply(self.history.store, head)
         except BaseException:

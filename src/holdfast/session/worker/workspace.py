@@ -40,6 +40,11 @@ class Workspace:
         self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
         self.definitions.install()
 
+    def watch(self) -> None:
+        """Watch over the process from now on, if nobody does: for a shell that goes on with it."""
+        if self.definitions.circumstances is None:
+            self.definitions.install()
+
     def restore(
         self,
         parts: Mapping[str, bytes],
