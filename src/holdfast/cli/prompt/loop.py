@@ -16,6 +16,7 @@ from holdfast.view import session as views
 if TYPE_CHECKING:
     from holdfast.model.report import Report
     from holdfast.session import Session
+    from holdfast.session.execution import Execution
 
 
 class Reader(Protocol):
@@ -69,7 +70,7 @@ class Loop:
     async def _cell(self, code: str) -> None:
         if not code.strip():
             return
-        execution = self._session.stream(code, on_input=self._reader.ask)
+        execution = self._begun(code)
         with self._interrupting():
             async for event in execution:
                 into = sys.stderr if event.stream == "stderr" else sys.stdout
@@ -90,6 +91,16 @@ class Loop:
         shown = views.value_of(result)
         if shown:
             print(shown, flush=True)
+
+    def _begun(self, code: str) -> Execution:
+        """The cell, which runs also when a checkpoint before it has failed: that is told."""
+        try:
+            return self._session.stream(code, on_input=self._reader.ask)
+        except HoldfastError as error:
+            execution = self._session.stream(code, on_input=self._reader.ask)  # told only once
+            self._complain(error)
+            self._tell("that was the checkpoint after an earlier cell; the next has its work, too")
+            return execution
 
     async def _way_on(self, again: bool) -> str:
         """What to do at a prompt without a worker; `again` when the next cell had no other."""
