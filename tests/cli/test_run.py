@@ -148,6 +148,19 @@ def test_arguments_input_and_modules_beside_the_script(
     assert "EOFError" in done.err  # there was only one line
 
 
+def test_people_see_the_cells_without_their_marks(program: Run, script: Path) -> None:
+    program("run", "work", "script.py", "--", "1")
+    lines = program("log", "session/work").out.splitlines()
+    assert [re.split("  +", line)[2] for line in lines] == [
+        f"run script.py [cell {number} of 3]" for number in (3, 2, 1)
+    ]
+    listed = program("list", "session/work").out
+    assert "cell 3 of 3" in listed
+    assert "#" not in listed
+    # There they are, for whoever wants to know.
+    assert re.search("cell 3 of 3 #[0-9a-f]{16} with #", program("show", "session/work").out)
+
+
 def test_the_command_that_goes_on_can_be_pasted(program: Run, tmp_path: Path) -> None:
     text = "import sys\nassert sys.argv[1:] == ['--json', 'a b']\n1 / 0\n"
     (tmp_path / "it's mine.py").write_text(text)

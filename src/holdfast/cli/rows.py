@@ -6,7 +6,7 @@ from datetime import datetime
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.view.table import Column
-from holdfast.view.words import age, notes, printable, size
+from holdfast.view.words import age, notes, printable, size, stage
 
 CHECKPOINT_COLUMNS = (
     Column("ID", "yellow"),
@@ -24,7 +24,7 @@ def checkpoint_row(checkpoint: Checkpoint, now: datetime, head: bool) -> tuple[s
         checkpoint.short,
         str(checkpoint.subject),
         checkpoint.reason,
-        checkpoint.stage or "",
+        stage(checkpoint),
         age(checkpoint.time, now),
         size(checkpoint.size_bytes),
         ", ".join(notes(checkpoint, head)),

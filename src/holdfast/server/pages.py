@@ -18,7 +18,7 @@ from holdfast.model.subject import Subject
 from holdfast.server.markup import Child, Markup, element, group
 from holdfast.server.style import STYLE
 from holdfast.view.lineage import Lineage
-from holdfast.view.words import age, count, notes, size
+from holdfast.view.words import age, count, notes, size, stage
 
 if TYPE_CHECKING:
     from holdfast.store import SubjectSummary
@@ -205,7 +205,7 @@ def lineage(value: Lineage, now: datetime, *, signed_in: bool) -> str:
             (
                 graph,
                 _checkpoint_link(checkpoint),
-                checkpoint.reason + (f" [{checkpoint.stage}]" if checkpoint.stage else ""),
+                checkpoint.reason + (f" [{stage(checkpoint)}]" if checkpoint.stage else ""),
                 size(checkpoint.size_bytes),
                 _time(checkpoint.time, now),
                 group(*remarks),

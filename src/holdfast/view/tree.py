@@ -8,7 +8,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.moment import now
 from holdfast.view.lineage import Lineage, to_ascii
 from holdfast.view.table import Column, draws_lines, table
-from holdfast.view.words import age, notes, size
+from holdfast.view.words import age, notes, size, stage
 
 _FORKS = 2  # named in one line; the rest is counted
 
@@ -32,7 +32,7 @@ def tree(lineage: Lineage, shorts: dict[str, str]) -> str:
             (
                 graph,
                 checkpoint.short,
-                checkpoint.reason + (f" [{checkpoint.stage}]" if checkpoint.stage else ""),
+                checkpoint.reason + (f" [{stage(checkpoint)}]" if checkpoint.stage else ""),
                 age(checkpoint.time, time),
                 size(checkpoint.size_bytes),
                 ", ".join(remarks),

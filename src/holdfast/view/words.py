@@ -8,11 +8,22 @@ from datetime import UTC, datetime
 from holdfast.model.amounts import size
 from holdfast.model.checkpoint import Checkpoint
 
-__all__ = ["age", "count", "day", "notes", "printable", "size"]
+__all__ = ["age", "count", "day", "notes", "printable", "size", "stage"]
 
 # Control characters can move the cursor and set titles; the bidirectional overrides make a name
 # read as another one. Both may arrive in a reason or tag that somebody else wrote.
 _TRICKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+# What `holdfast run` tells the versions of a cell and the script's arguments apart by.
+_MARKS = re.compile(r"(cell [0-9]+ of [0-9]+) #[0-9a-f]{16}(?: with #[0-9a-f]{16})?")
+
+
+def stage(checkpoint: Checkpoint) -> str:
+    """The stage of a checkpoint, where there is one; of a script's cell without its marks."""
+    text = checkpoint.stage or ""
+    found = _MARKS.fullmatch(text)
+    return found[1] if found else text
 
 
 def printable(text: str) -> str:
