@@ -60,6 +60,7 @@ def test_diff(run, manager: StateManager) -> None:
     ]
     told = run("diff", "state/job~2", manager.list_checkpoints()[0].id, "--json").json
     assert [each["path"] for each in told["values"]] == ["step", "rows.n[0]"]
+    assert run("diff", "state/job").out == run("diff", "state/job~1", "state/job").out
     same = run("diff", "state/job", "state/job")
     assert "same content" in same.err
 

@@ -277,6 +277,16 @@ def test_diff(run: Run, ids: list[str]) -> None:
     assert "still" in run("diff", ids[0], ids[1], "--all").out
 
 
+def test_diff_with_the_parent(run: Run, ids: list[str]) -> None:
+    for one in ("state/demo", ids[2]):
+        alone = run("diff", one, "--json").json
+        assert (alone["before"], alone["after"]) == (ids[1], ids[2])
+    assert run("diff", "state/demo").out == run("diff", "state/demo~1", "state/demo").out
+    first = run("diff", ids[0])
+    assert first.code == 3
+    assert "goes back further than there is" in first.err
+
+
 def test_diff_of_the_same(run: Run, ids: list[str]) -> None:
     outcome = run("diff", ids[0], ids[0])
     assert outcome.out == ""

@@ -10,7 +10,7 @@ from holdfast.cli.reference import complete_reference, files_option, find, trust
 
 @click.command("diff")
 @click.argument("a", metavar="A", shell_complete=complete_reference)
-@click.argument("b", metavar="B", shell_complete=complete_reference)
+@click.argument("b", metavar="[B]", required=False, shell_complete=complete_reference)
 @click.option(
     "--all",
     "everything",
@@ -21,9 +21,11 @@ from holdfast.cli.reference import complete_reference, files_option, find, trust
 @trust_option
 @click.pass_obj
 def command(
-    invocation: Invocation, a: str, b: str, everything: bool, files: bool, trust: bool
+    invocation: Invocation, a: str, b: str | None, everything: bool, files: bool, trust: bool
 ) -> None:
     """Compare two checkpoints, part by part and value by value.
+
+    With A alone, it is compared with its parent: what did that step change?
 
     Parts that hold a value (split "structure") are compared inside; of the others, the changed
     bytes are counted. Of a session, each variable that changed is named.
@@ -33,14 +35,15 @@ def command(
     from holdfast.session.variables import compare
     from holdfast.view.difference import page, values
 
-    if kept := states.meant(invocation, a, files):
+    before, after = (f"{a}~1", a) if b is None else (a, b)
+    if kept := states.meant(invocation, before, files):
         # The other one must be a file, too.
-        other = states.meant(invocation, b, True)
+        other = states.meant(invocation, after, True)
         assert other is not None  # it insists
         states.diff(invocation, kept, other, values)
         return
     with invocation.store() as store:
-        diff = store.diff(find(store, a), find(store, b), trust=trust)
+        diff = store.diff(find(store, before), find(store, after), trust=trust)
         variables = compare(store, diff, trust=trust)
     text = page(diff, variables, everything)
     invocation.show(diff_shape(diff, variables), lambda: text)
