@@ -322,9 +322,11 @@ class Run:
         return True
 
     def _tell_losses(self, report: Report) -> None:
+        from holdfast.view.session import lost_line
+
         for item in report.items:
             if item.outcome in ("placeholder", "skipped") and not self.quiet:
-                print(f"{item.name}: did not come back: {item.reason}", file=sys.stderr)
+                print(lost_line(item), file=sys.stderr)
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:

@@ -31,6 +31,9 @@ BEFORE_IMPORTS = ("sys.path", "directory", "environment")
 
 # How the reason of a placeholder begins that is one only as long as a library is missing.
 MISSING = "needs what is missing: "
+# How the reason begins of what came back with a placeholder inside.
+HOLDS = "holds what cannot be saved: "
+LEFT_OUT = "left out and not given again: secret "
 
 BUFFERS = "buffers/"  # memory by label
 # Labels of what every process has anyway: the session's globals, and the names of `builtins`.

@@ -123,4 +123,13 @@ def came_back(report: Report) -> list[str]:
     named = ", ".join(back[:_NAMED])
     more = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
     lines = [f"{count(len(back), 'name')} came back: {named}{more}"] if back else []
-    return lines + [f"{item.name} did not come back: {item.reason}" for item in lost]
+    return lines + [lost_line(item) for item in lost]
+
+
+def lost_line(item: Item) -> str:
+    """What did not come back, or not all of it, and why."""
+    from holdfast.session.layout import HOLDS, LEFT_OUT
+
+    within = item.reason.startswith((HOLDS, LEFT_OUT))
+    how = "came back with a placeholder inside" if within else "did not come back"
+    return f"{item.name} {how}: {item.reason}"

@@ -65,7 +65,7 @@ def _judged(
         waiting = waiting and all(hole.revives for hole in found.holes)
     reasons = [reason for reason in dict.fromkeys(reasons) if reason]
     if holes:
-        why = layout.MISSING if waiting else "holds what cannot be saved: "
+        why = layout.MISSING if waiting else layout.HOLDS
         reasons.insert(0, why + "; ".join(list(holes)[:3]))
     return "placeholder" if holes else "rebuilt" if reasons else "exact", reasons
 

@@ -151,7 +151,7 @@ class RecordUnpickler(pickle.Unpickler):
                 value = self._session.secrets.get(name, self._session.secrets.get(name.upper()))
                 if value is not None:
                     return value
-                self.missing.append(f"secret {name} was left out and not given again")
+                self.missing.append(f"{layout.LEFT_OUT}{name}")
                 return Placeholder("str", "a secret that was left out", b"", name)
             case ("node", int(number)):
                 return self._nodes[number]
