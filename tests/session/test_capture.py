@@ -81,6 +81,12 @@ async def test_a_frame_that_nobody_touched_is_not_changed(session: Session, colu
         assert [each.name for each in (await session.diff()).variables] == ["others"]
 
 
+async def test_a_few_rows_are_kept_without_the_column_that_they_are_of(session: Session) -> None:
+    await run(session, "import pandas as pd\nlong = pd.Series(['text'] * 200_000)")
+    await run(session, "few = long.head(10)\ndel long")
+    assert (await session.checkpoint()).size_bytes < 10_000
+
+
 async def test_names_come_back_in_the_order_in_which_they_came(session: Session) -> None:
     names = "[name for name in globals() if name[:2] != '__']"
     cell = "b = [1]\nz = 1\nimport math\na = b\ndef f(): pass\ny = 'text'\nclass C: pass\nc = C()"

@@ -41,9 +41,15 @@ def reduce_texts(recorder: Recorder, obj: Any) -> Reduction:
     reduced = recorder.plain(obj)
     if type(reduced) is tuple and len(reduced) > 2 and type(reduced[2]) is dict:
         pieces = object.__getattribute__(obj, "_pa_array")
-        if "_pa_array" in reduced[2] and pieces.num_chunks > 0:
+        if "_pa_array" in reduced[2] and (pieces.num_chunks > 1 or _fills(pieces)):
             return (*reduced[:2], {**reduced[2], "_pa_array": pieces}, *reduced[3:])
     return reduced
+
+
+def _fills(pieces: Any) -> bool:
+    """Whether a column is most of its memory: of a few rows of a long one a copy is small."""
+    whole: int = pieces.get_total_buffer_size()
+    return whole <= 2 * pieces.nbytes  # type: ignore[no-any-return]
 
 
 def reduce_frame(recorder: Recorder, obj: Any) -> Reduction:
