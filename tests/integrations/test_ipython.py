@@ -558,11 +558,11 @@ def test_what_was_changed_in_the_process(start: Start, store: Callable[[], Store
     kernel.run(LOAD)
     kernel.run("import os, sys, numpy as np\nos.mkdir('data')")
     kernel.run(
-        "os.chdir('data')\nos.environ['REGION'] = 'north'\nsys.path.append('/opt/mine')\n"
+        "os.chdir('data')\nos.environ['REGION'] = 'north'\nsys.path.append('/srv/mine')\n"
         "np.set_printoptions(precision=2)"
     )
     asked = (
-        "os.path.basename(os.getcwd()), os.environ.get('REGION'), '/opt/mine' in sys.path,"
+        "os.path.basename(os.getcwd()), os.environ.get('REGION'), '/srv/mine' in sys.path,"
         " np.get_printoptions()['precision']"
     )
     assert kernel.run(asked) == ("data", "north", True, 2)
