@@ -28,7 +28,7 @@ setup: ## make .venv with locked packages and install the engines this machine a
 	@scripts/setup-engines
 
 setup-test: ## the same with everything the tests need; as root, missing engines are an error
-	@scripts/side-by-side "scripts/setup-python test; scripts/setup-pythons" \
+	@scripts/side-by-side "scripts/setup-python test; scripts/setup-pythons" "scripts/setup-python kinds" \
 	    "scripts/setup-node; scripts/build-web --tests" "scripts/setup-engines --tests"
 	@scripts/setup-engines --tests # leaves word in .venv, which was perhaps not there before
 
