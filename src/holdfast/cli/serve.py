@@ -68,6 +68,11 @@ if TYPE_CHECKING:
     help="Where other servers of the store reach this one.  [default: its address]",
 )
 @click.option(
+    "--public-url",
+    metavar="URL",
+    help="Where browsers reach it, through a proxy with TLS.  [default: its address]",
+)
+@click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), help="How it logs to stderr.  [default: text]"
 )
 @click.option(
@@ -174,6 +179,7 @@ def command(
                 site=Site.find(),
                 drills=Drills(store, _schedule(settings)),
                 tenants=tenants,
+                public=None if settings["public_url"] is None else str(settings["public_url"]),
             )
             made = token is not None and settings["token"] is None
             serve(app, listener, ready=lambda: _tell(invocation, url, token, store.url, made))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from holdfast.cli.quantities import duration_text, parse_size, size_text
 from holdfast.model.errors import BadInput, Denied, from_os_error
@@ -48,6 +49,17 @@ def _url(value: object) -> object:
     if not isinstance(value, str) or not value.startswith(("http://", "https://")):
         raise ValueError("expected an address like http://server-1:8787")
     return value.rstrip("/")
+
+
+def _origin(value: object) -> object:
+    """An address without a path, as browsers tell the origin of a page."""
+    parts = urlsplit(str(_url(value)).lower())
+    port = parts.port  # raises ValueError for what is none
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username:
+        raise ValueError("expected an address without a path, like https://holdfast.example")
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{name}" + ("" if port in (None, usual) else f":{port}")
 
 
 def _count(least: int) -> Callable[[object], object]:
@@ -132,6 +144,7 @@ KNOWN = (
     Setting(name="drill_most", parse=_count(1), default=lambda _: 10),
     Setting(name="drill_subjects", parse=_text, default=lambda _: "*"),
     Setting(name="advertise", parse=_url, default=lambda _: None),
+    Setting(name="public_url", parse=_origin, default=lambda _: None),
     Setting(name="log_format", parse=_one_of(*LOG_FORMATS), default=lambda _: "text"),
     Setting(name="checkpoints", parse=_one_of(*CHECKPOINTS), default=lambda _: "on"),
     Setting(name="max_sandboxes", parse=_count(1), default=lambda _: 64),

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 
 from holdfast import __version__
 from holdfast.dashboard import example
@@ -35,15 +35,16 @@ from holdfast.model.errors import (
 )
 from holdfast.model.report import Report
 from holdfast.model.subject import KINDS, Kind, Subject
-from holdfast.server import handover, metrics, pages, shapes
+from holdfast.server import doors, handover, metrics, pages, shapes
 from holdfast.server.answers import HEADERS, SIGNED_IN, SafeHeaders, failed
 from holdfast.server.archives import Archives
 from holdfast.server.bundles import BUNDLE_OPERATIONS, Bundles
 from holdfast.server.consoles import Consoles
 from holdfast.server.copies import COPIES
 from holdfast.server.crossing import Crossing
+from holdfast.server.doors import Access, route, websocket
 from holdfast.server.drills import Drills
-from holdfast.server.guard import COOKIE, Guard, Pass
+from holdfast.server.guard import COOKIE, COOKIE_SECONDS, Guard, Pass
 from holdfast.server.holding import Holding
 from holdfast.server.logs import Requests
 from holdfast.server.looking import LOOKS
@@ -71,6 +72,7 @@ OPERATIONS = (*VERBS, *LOOKS, *COPIES)  # on the store; those on what runs are a
 DESCRIBED = (*OPERATIONS, *SANDBOX_OPERATIONS, *BUNDLE_OPERATIONS)
 MOST_CHECKPOINTS = 1000
 LOGIN_BYTES = 8192
+_ALL = "every subject of the store"
 _OWN_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x1f]*")
 
 
@@ -83,13 +85,17 @@ def create_app(
     site: Site | None = None,
     drills: Drills | None = None,
     tenants: Mapping[str, Tenant] | None = None,
+    public: str | None = None,
 ) -> Starlette:
     """The server's application on a store. Without a token it answers to loopback names only;
-    the caller sees to it that it listens nowhere else."""
+    the caller sees to it that it listens nowhere else. `public` is the origin under which browsers
+    know it, where a proxy stands in front."""
     credentials = Pass(token, tenants) if token is not None else None
     boxes = sandboxes or Sandboxes(None)
     proving = drills or Drills(store)
-    routes = _Routes(store, credentials, boxes.fleet, proving, has_site=site is not None)
+    routes = _Routes(
+        store, credentials, boxes.fleet, proving, has_site=site is not None, public=public
+    )
     hosted = sessions or Sessions(store, "it was started without them")
     near = "://" not in store.url or store.url.startswith(("file:", "memory:"))
     watcher = Watcher(
@@ -98,39 +104,68 @@ def create_app(
         proving.proven,
         NEAR_SECONDS if near else FAR_SECONDS,
     )
-    return Starlette(
-        lifespan=lambda app: _running(boxes.fleet, hosted, proving),
-        routes=[
-            Route("/status", routes.status),
-            Route("/login", routes.login_form, methods=["GET"]),
-            Route("/login", routes.login, methods=["POST"]),
-            Route("/logout", routes.logout, methods=["POST"]),
+    ways = doors.only(
+        [
+            route("/status", routes.status, access=Access.ANYONE, subject="whether it lives"),
+            route("/login", routes.login_form, access=Access.ANYONE, subject="the login page"),
+            route(
+                "/login",
+                routes.login,
+                access=Access.ANYONE,
+                subject="the cookie, for the token",
+                methods=["POST"],
+            ),
+            route(
+                "/logout",
+                routes.logout,
+                access=Access.OWNER,
+                subject="one's own cookie",
+                methods=["POST"],
+            ),
             *(site_routes(site) if site else routes.plain("")),
             *routes.plain("/plain"),
-            WebSocketRoute("/v1/events", watcher.serve),
-            Route("/v1/subjects", routes.subjects),
-            Route("/v1/subjects/{kind}/{name:path}/lineage", routes.lineage),
-            Route("/v1/checkpoints", routes.checkpoints),
-            Route("/v1/checkpoints/{id}", routes.checkpoint),
-            Route("/v1/sandboxes", boxes.listed),
+            websocket("/v1/events", watcher.serve, access=Access.OWNER, subject=_ALL),
+            route("/v1/subjects", routes.subjects, access=Access.OWNER, subject=_ALL),
+            route(
+                "/v1/subjects/{kind}/{name:path}/lineage",
+                routes.lineage,
+                access=Access.OWNER,
+                subject=_ALL,
+            ),
+            route("/v1/checkpoints", routes.checkpoints, access=Access.OWNER, subject=_ALL),
+            route("/v1/checkpoints/{id}", routes.checkpoint, access=Access.OWNER, subject=_ALL),
+            *boxes.routes(),
             *(each.route(boxes.fleet) for each in SANDBOX_OPERATIONS),
-            WebSocketRoute("/v1/sandboxes/{id}/hold", Holding(boxes.fleet).hold),
+            Holding(boxes.fleet).route(),
             *Ports(boxes.fleet).routes(),
             *TemplateRoutes(boxes.fleet, boxes.why_not, routes.ask).routes(),
             *Consoles(hosted).routes(),
             *Bundles(store, boxes.fleet, hosted).routes(),
             *proving.routes(),
-            Route("/v1/openapi.json", routes.openapi),
-            Route("/v1/example", routes.example, methods=["POST"]),
+            route(
+                "/v1/openapi.json", routes.openapi, access=Access.OWNER, subject="the description"
+            ),
+            route(
+                "/v1/example",
+                routes.example,
+                access=Access.OWNER,
+                subject="subjects of an example, which it makes",
+                methods=["POST"],
+            ),
             *(each.route(routes.ask) for each in OPERATIONS),
             *Archives(store).routes(),
-            Route("/metrics", routes.metrics),
-            Route("/execute", boxes.execute, methods=["POST"]),
-            Route(handover.ROUTE, handover.Handover(boxes.fleet).asked, methods=["POST"]),
-            WebSocketRoute("/create", boxes.create),
-            WebSocketRoute("/attach/{id}", boxes.attach),
+            route("/metrics", routes.metrics, access=Access.OWNER, subject="numbers of all"),
+            handover.Handover(boxes.fleet).route(),
+        ]
+    )
+    return Starlette(
+        lifespan=lambda app: _running(boxes.fleet, hosted, proving),
+        routes=ways,
+        middleware=[
+            Middleware(Requests),
+            Middleware(SafeHeaders),
+            Middleware(Guard, credentials, routes=ways, public=public),
         ],
-        middleware=[Middleware(Requests), Middleware(SafeHeaders), Middleware(Guard, credentials)],
         exception_handlers={
             HoldfastError: _told,
             HTTPException: _no_route,
@@ -164,7 +199,9 @@ class _Routes:
         drills: Drills,
         *,
         has_site: bool,
+        public: str | None,
     ) -> None:
+        self._is_public_secure = public is not None and public.startswith("https:")
         self._drills = drills
         self._has_site = has_site
         self._store = store
@@ -175,9 +212,12 @@ class _Routes:
     def plain(self, at: str) -> list[Route]:
         """The pages that need nothing but a browser; without the dashboard, they stand for it."""
         return [
-            Route(at or "/", self.subjects_page),
-            Route(f"{at}/subjects/{{kind}}/{{name:path}}", self.lineage_page),
-            Route(f"{at}/checkpoints/{{id}}", self.checkpoint_page),
+            route(path, page, access=Access.OWNER, subject=_ALL)
+            for path, page in (
+                (at or "/", self.subjects_page),
+                (f"{at}/subjects/{{kind}}/{{name:path}}", self.lineage_page),
+                (f"{at}/checkpoints/{{id}}", self.checkpoint_page),
+            )
         ]
 
     async def status(self, request: Request) -> Response:
@@ -219,10 +259,11 @@ class _Routes:
         answer = RedirectResponse(target, 303)
         answer.set_cookie(
             COOKIE,
-            self._pass.cookie,
+            self._pass.cookie(),
+            max_age=COOKIE_SECONDS,
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=self._is_public_secure or request.url.scheme == "https",
         )
         return answer
 

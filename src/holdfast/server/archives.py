@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.model.errors import BadInput, UsageError
 from holdfast.server import shapes
+from holdfast.server.doors import Access, route
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -40,8 +41,19 @@ class Archives:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/checkpoints/{id}/export", self.export),
-            Route("/v1/import", self.import_, methods=["POST"]),
+            route(
+                "/v1/checkpoints/{id}/export",
+                self.export,
+                access=Access.OWNER,
+                subject="every subject of the store",
+            ),
+            route(
+                "/v1/import",
+                self.import_,
+                access=Access.OWNER,
+                subject="subjects that the archive names",
+                methods=["POST"],
+            ),
         ]
 
     async def export(self, request: Request) -> Response:

@@ -19,7 +19,7 @@ from holdfast.model.errors import Conflict, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.oci.member import ContainerMember, runs_here
 from holdfast.sandbox.member import SandboxMember
-from holdfast.server import shapes
+from holdfast.server import doors, shapes
 from holdfast.server.crossing import Crossing
 from holdfast.server.operations import Nothing, Text, read_body
 from holdfast.server.sessions import Sessions
@@ -150,7 +150,14 @@ class BundleOperation:
             body = await read_body(request, self.body) if self.body else Nothing()
             return JSONResponse(await self.act(bundles, request.path_params.get("id", ""), body))
 
-        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+        return doors.route(
+            self.path,
+            endpoint,
+            access=doors.Access.OWNER,
+            subject="subjects of the store, and what of them runs on this server",
+            methods=[self.method],
+            name=self.name,
+        )
 
 
 async def _make(bundles: Bundles, reference: str, body: Struct) -> Shape:

@@ -9,11 +9,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.errors import Corrupt, NotFound
 from holdfast.server import shapes
+from holdfast.server.doors import Access, route, websocket
 from holdfast.server.operations import Nothing, Text, read_body
 from holdfast.server.sandbox_verbs import Reason
 from holdfast.server.sandboxes import accept
@@ -21,6 +22,7 @@ from holdfast.server.sessions import Console, Sessions
 from holdfast.server.verbs import Rollback
 
 WAITING = 2000  # messages that a client may leave unread
+_SUBJECT = "sessions that this server runs, as its user"
 NO_SESSION, TOO_SLOW, BAD_MESSAGE = 4004, 1013, 1003
 
 
@@ -46,15 +48,21 @@ class Consoles:
 
     def routes(self) -> list[BaseRoute]:
         one = "/v1/sessions/{name:path}"
+        ways = (
+            ("GET", "/v1/sessions", self.listed),
+            ("POST", "/v1/sessions", self.start),
+            ("POST", f"{one}/checkpoint", self.checkpoint),
+            ("POST", f"{one}/rollback", self.rollback),
+            ("POST", f"{one}/restore", self.restore),
+            ("POST", f"{one}/interrupt", self.interrupt),
+            ("DELETE", one, self.stop),
+        )
         return [
-            Route("/v1/sessions", self.listed, methods=["GET"]),
-            Route("/v1/sessions", self.start, methods=["POST"]),
-            Route(f"{one}/checkpoint", self.checkpoint, methods=["POST"]),
-            Route(f"{one}/rollback", self.rollback, methods=["POST"]),
-            Route(f"{one}/restore", self.restore, methods=["POST"]),
-            Route(f"{one}/interrupt", self.interrupt, methods=["POST"]),
-            WebSocketRoute(f"{one}/console", self.console),
-            Route(one, self.stop, methods=["DELETE"]),
+            websocket(f"{one}/console", self.console, access=Access.OWNER, subject=_SUBJECT),
+            *(
+                route(path, act, access=Access.OWNER, subject=_SUBJECT, methods=[method])
+                for method, path, act in ways
+            ),
         ]
 
     async def listed(self, request: Request) -> Response:

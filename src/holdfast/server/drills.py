@@ -18,6 +18,7 @@ from holdfast.drill.choosing import choose
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.server.doors import Access, route
 from holdfast.server.operations import Text, read_body
 from holdfast.view import verified
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.server")
 LOOK_SECONDS = 60.0
+_ALL = "every subject of the store"
 
 
 class Now(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,8 +58,8 @@ class Drills:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/drills", self.show, methods=["GET"]),
-            Route("/v1/drills", self.start, methods=["POST"]),
+            route("/v1/drills", self.show, access=Access.OWNER, subject=_ALL),
+            route("/v1/drills", self.start, access=Access.OWNER, subject=_ALL, methods=["POST"]),
         ]
 
     def begin(self) -> None:

@@ -1,29 +1,39 @@
-"""Who may come in: a bearer token, or the cookie that the login sets. It is asked first,
-before any route is looked up, so that a stranger learns nothing about what exists."""
+"""The guard: asks for a token or the login's cookie before any route is used, so that a stranger
+learns nothing about what exists. `doors` says who may use which route.
+
+Any web page can make a browser send requests here: with the login's cookie, or to a server on
+loopback that asks for no token. The browser then says in `Origin` and `Sec-Fetch-Site` whose page
+it was. So a request that may change something must come from a page of this server, or from a
+program, which sends neither. The `Content-Type` of a body is not checked: it tells pages from
+programs less well, and `curl -d` sends the one that pages do.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.model.errors import Denied
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.handing import is_sealed
 from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
-from holdfast.server.tenants import TENANT, digest, may_enter
+from holdfast.server.doors import SAFE, Access, access_of
+from holdfast.server.tenants import TENANT, digest
 
 COOKIE = "holdfast"
+COOKIE_SECONDS = 7 * 24 * 3600  # after which one logs in anew
 # A browser cannot send headers with a WebSocket, but it can offer subprotocols.
 BY_BEARER = "holdfast.by_bearer"  # in a scope: the bearer is the server's token
 TOKEN_PROTOCOL = "holdfast.token."
 SANDBOX_PROTOCOL = "holdfast.sandbox."
-OPEN = frozenset({"/status", "/login"})
 
 
 def is_loopback(host: str) -> bool:
@@ -43,7 +53,23 @@ class Pass:
     def __init__(self, token: str, tenants: Mapping[str, Tenant] | None = None) -> None:
         self._token = token.encode()
         self._tenants = dict(tenants or {})
-        self.cookie = hmac.new(self._token, b"holdfast login cookie", hashlib.sha256).hexdigest()
+
+    def cookie(self, now: float | None = None) -> str:
+        """What a browser gets for the token: a proof that it had it, which ends by itself."""
+        return self._cookie(int((time.time() if now is None else now) + COOKIE_SECONDS))
+
+    def _cookie(self, until: int) -> str:
+        told = f"holdfast login cookie until {until}".encode()
+        return f"{until}.{hmac.new(self._token, told, hashlib.sha256).hexdigest()}"
+
+    def _is_cookie(self, given: str) -> bool:
+        until, dot, _ = given.partition(".")
+        if not dot or len(until) > 12 or not (until.isascii() and until.isdecimal()):
+            return False
+        known = hmac.compare_digest(
+            given.encode("utf-8", "surrogatepass"), self._cookie(int(until)).encode()
+        )
+        return known and time.time() < int(until)
 
     def is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
@@ -61,8 +87,7 @@ class Pass:
             held = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             return None
-        known = held is not None and hmac.compare_digest(held.value.encode(), self.cookie.encode())
-        return OWNER if known else None
+        return OWNER if held is not None and self._is_cookie(held.value) else None
 
     def _holder(self, given: str) -> Tenant | None:
         return OWNER if self.is_token(given) else self._tenants.get(digest(given))
@@ -83,23 +108,40 @@ def _protocols(headers: Headers) -> list[str]:
 class Guard:
     """ASGI middleware that lets nobody past who has no pass."""
 
-    def __init__(self, app: ASGIApp, credentials: Pass | None, *, login: bool = True) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        credentials: Pass | None,
+        *,
+        routes: Sequence[BaseRoute],
+        login: bool = True,
+        public: str | None = None,
+    ) -> None:
         self._app = app
         self._pass = credentials
+        self._routes = routes  # which say who may use them
         self._login = login  # whether there is a page where people trade the token for a cookie
+        self._public = public  # the origin under which browsers know this server, if that is told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            headers = Headers(scope=scope)
-            who = self._pass.admits(headers) if self._pass is not None else None
-            scope[SIGNED_IN] = who is OWNER
-            scope[TENANT] = who
-            scope[BY_BEARER] = self._pass is not None and self._pass.is_bearer(headers)
-        if scope["type"] == "websocket" and not same_origin(Headers(scope=scope)):
-            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
-        elif scope["type"] == "lifespan" or self._may_enter(scope):
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
+            return
+        headers = Headers(scope=scope)
+        who = self._pass.admits(headers) if self._pass is not None else None
+        scope[SIGNED_IN] = who is OWNER
+        scope[TENANT] = who
+        scope[BY_BEARER] = self._pass is not None and self._pass.is_bearer(headers)
+        is_socket = scope["type"] == "websocket"
+        changes = is_socket or scope["method"] not in SAFE
+        if changes and not same_origin(headers, self._public):
+            if is_socket:
+                await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
+            else:
+                await _foreign(scope)(scope, receive, send)
+        elif self._may_enter(scope, headers):
+            await self._app(scope, receive, send)
+        elif is_socket:
             await send({"type": "websocket.close", "code": 1008, "reason": "token needed"})
         elif self._login and self._wants_login(scope):
             await to_login(scope)(scope, receive, send)
@@ -109,16 +151,19 @@ class Guard:
     def _wants_login(self, scope: Scope) -> bool:
         return self._pass is not None and scope[TENANT] is None and wants_page(scope)
 
-    def _may_enter(self, scope: Scope) -> bool:
+    def _may_enter(self, scope: Scope, headers: Headers) -> bool:
         if self._pass is None:
             # Without a token, a web page elsewhere could reach us through a name that it points
             # at this machine; such a request carries that name.
-            return is_loopback(host_of(Headers(scope=scope).get("host", "")))
-        if scope["type"] == "http" and is_sealed(scope["path"], _authorization(scope)):
-            return True  # from a server of the same store; the route looks at the seal
-        if scope["path"] in OPEN or scope[SIGNED_IN]:
+            return is_loopback(host_of(headers.get("host", "")))
+        if scope[SIGNED_IN]:
             return True
-        return scope[TENANT] is not None and may_enter(scope["path"])
+        access = access_of(self._routes, scope)
+        if access is Access.STORE:  # the route looks at the seal
+            return is_sealed(scope["path"], headers.get("authorization", ""))
+        if scope[TENANT] is not None and access is not None and access.for_tenants:
+            return True
+        return access is Access.ANYONE
 
     def _refusal(self, scope: Scope) -> ASGIApp:
         if self._pass is None:
@@ -137,8 +182,12 @@ class Guard:
         return failed(error, scope, status=401, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _authorization(scope: Scope) -> str:
-    return Headers(scope=scope).get("authorization", "")
+def _foreign(scope: Scope) -> ASGIApp:
+    error = Denied(
+        "a page of another origin asks for this",
+        hint="behind a proxy, tell the server its address: serve --public-url https://HOST",
+    )
+    return failed(error, scope, 403)
 
 
 def offered(scope: Scope) -> list[str]:
@@ -146,14 +195,20 @@ def offered(scope: Scope) -> list[str]:
     return _listed(Headers(scope=scope).get("sec-websocket-protocol", ""))
 
 
-def same_origin(headers: Headers) -> bool:
+def same_origin(headers: Headers, public: str | None = None) -> bool:
     """Whether it was a page of ours that asks, or no page at all. Browsers let any page open a
-    WebSocket, with our cookie, and only say whose page it was."""
+    WebSocket or send a form, with our cookie, and only say whose page it was. Cookies know no
+    ports: a page on another one of this host is the same site, and another origin."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
     origin = headers.get("origin")
-    if origin is None:
+    if origin is None or origin == public:
         return True
     scheme, _, rest = origin.partition("://")
-    return scheme in ("http", "https") and rest.lower() == headers.get("host", "").lower()
+    host = headers.get("host", "").lower()
+    if public is not None and host == public.partition("://")[2]:
+        return False  # under that name, nobody but the page with its scheme
+    return scheme in ("http", "https") and rest.lower() == host
 
 
 def _listed(header: str) -> list[str]:

@@ -6,11 +6,13 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from holdfast.model.errors import BadInput, Denied, NotFound
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.handing import PATH, SCHEME, Plea
 from holdfast.server.answers import failed
+from holdfast.server.doors import Access, route
 from holdfast.server.operations import whole_body
 
 ROUTE = f"{PATH}/{{id}}"
@@ -21,6 +23,15 @@ class Handover:
 
     def __init__(self, fleet: Fleet | None) -> None:
         self._fleet = fleet
+
+    def route(self) -> Route:
+        return route(
+            ROUTE,
+            self.asked,
+            access=Access.STORE,
+            subject="one sandbox that runs on this server and was created with handoff",
+            methods=["POST"],
+        )
 
     async def asked(self, request: Request) -> Response:
         scheme, _, seal = request.headers.get("authorization", "").partition(" ")

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.errors import BadInput, HoldfastError, NotFound
 from holdfast.sandbox.member import SandboxMember
+from holdfast.server.doors import Access, websocket
 from holdfast.server.sandboxes import accept
 
 if TYPE_CHECKING:
@@ -42,6 +44,14 @@ class Holding:
 
     def __init__(self, fleet: Fleet | None) -> None:
         self._fleet = fleet
+
+    def route(self) -> WebSocketRoute:
+        return websocket(
+            "/v1/sandboxes/{id}/hold",
+            self.hold,
+            access=Access.OWNER,
+            subject="sandboxes that run on this server",
+        )
 
     async def hold(self, socket: WebSocket) -> None:
         await accept(socket)

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast.model.errors import BadInput
+from holdfast.server import doors
 from holdfast.server.crossing import Crossing
 
 if TYPE_CHECKING:
@@ -52,7 +53,14 @@ class Operation:
                 given[name] = request.query_params[name]
             return JSONResponse(await ask(lambda store: self.act(store, given, body)))
 
-        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+        return doors.route(
+            self.path,
+            endpoint,
+            access=doors.Access.OWNER,
+            subject="every subject of the store",
+            methods=[self.method],
+            name=self.name,
+        )
 
 
 async def whole_body(request: Request, most: int = MAX_BODY) -> bytes:

@@ -22,6 +22,7 @@ from holdfast.sandbox.admission import OWNER
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.sandbox.switchboard import Channel
+from holdfast.server.doors import Access, route, websocket
 from holdfast.server.guard import COOKIE, SANDBOX_PROTOCOL, offered
 from holdfast.server.tenants import tenant_of
 from holdfast.server.webport import carry
@@ -53,7 +54,11 @@ class Ports:
         self._fleet = fleet
 
     def routes(self) -> list[Route | WebSocketRoute]:
-        return [Route(PATH, self.http, methods=METHODS), WebSocketRoute(PATH, self.socket)]
+        access, subject = Access.PORT, "published ports of one sandbox that runs on this server"
+        return [
+            route(PATH, self.http, access=access, subject=subject, methods=METHODS),
+            websocket(PATH, self.socket, access=access, subject=subject),
+        ]
 
     def _sandbox(self, request: Request | WebSocket) -> LiveSandbox:
         """Raises NotFound, or Denied for a tenant without the sandbox's token."""

@@ -21,7 +21,7 @@ from holdfast.protocol.sandbox_requests import MAX_FRAME
 from holdfast.sandbox import owning
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
-from holdfast.server import shapes
+from holdfast.server import doors, shapes
 from holdfast.server.files import do_to_files
 from holdfast.server.operations import MAX_BODY, Nothing, Text, read_body
 
@@ -175,7 +175,14 @@ class SandboxOperation:
                 raise NotFound(f"no sandbox {identity[:50]!r} runs here")
             return JSONResponse(await self.act(fleet, sandbox, body))
 
-        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+        return doors.route(
+            self.path,
+            endpoint,
+            access=doors.Access.OWNER,
+            subject="sandboxes that run on this server",
+            methods=[self.method],
+            name=self.name,
+        )
 
 
 SANDBOX_OPERATIONS = (

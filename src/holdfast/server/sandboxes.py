@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from holdfast.model.errors import (
@@ -31,6 +32,7 @@ from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server.attachment import Attachment
+from holdfast.server.doors import Access, route, websocket
 from holdfast.server.guard import BY_BEARER, SANDBOX_PROTOCOL, offered
 from holdfast.server.operations import whole_body
 from holdfast.server.sandbox_verbs import described
@@ -47,6 +49,32 @@ class Sandboxes:
     def __init__(self, fleet: Fleet | None, why_not: HoldfastError | None = None) -> None:
         self.fleet = fleet
         self.why_not = why_not or Unsupported("this server has no engine for sandboxes")
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            route(
+                "/v1/sandboxes",
+                self.listed,
+                access=Access.OWNER,
+                subject="sandboxes that run on this server",
+            ),
+            route(
+                "/execute",
+                self.execute,
+                access=Access.TENANT,
+                subject="a sandbox that it makes",
+                methods=["POST"],
+            ),
+            websocket(
+                "/create", self.create, access=Access.TENANT, subject="a sandbox that it makes"
+            ),
+            websocket(
+                "/attach/{id}",
+                self.attach,
+                access=Access.SANDBOX,
+                subject="that sandbox, wherever it runs or is kept",
+            ),
+        ]
 
     async def create(self, socket: WebSocket) -> None:
         await accept(socket)

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from holdfast.dashboard.site import POLICY, Site
 from holdfast.model.errors import NotFound
+from holdfast.server.doors import Access, route
 
 VIEWS = (
     "/",
@@ -40,4 +41,10 @@ def routes(site: Site) -> list[Route]:
             headers={"Cache-Control": "private, max-age=31536000, immutable"},
         )
 
-    return [Route("/assets/{name}", asset), *(Route(path, document) for path in VIEWS)]
+    return [
+        route("/assets/{name}", asset, access=Access.OWNER, subject="the dashboard's files"),
+        *(
+            route(path, document, access=Access.OWNER, subject="the dashboard's page")
+            for path in VIEWS
+        ),
+    ]

@@ -18,6 +18,7 @@ from holdfast.sandbox.keeping import TEMPLATES
 from holdfast.sandbox.warmup import warm_up
 from holdfast.server import shapes
 from holdfast.server.crossing import Crossing
+from holdfast.server.doors import Access, route
 from holdfast.server.operations import Text, read_body
 
 PATH = "/v1/templates"
@@ -45,9 +46,12 @@ class TemplateRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route(PATH, self.listed, methods=["GET"]),
-            Route(PATH, self.made, methods=["POST"]),
-            Route(ONE, self.deleted, methods=["DELETE"]),
+            route(path, act, access=Access.OWNER, subject="templates", methods=[method])
+            for method, path, act in (
+                ("GET", PATH, self.listed),
+                ("POST", PATH, self.made),
+                ("DELETE", ONE, self.deleted),
+            )
         ]
 
     async def listed(self, request: Request) -> Response:

@@ -17,11 +17,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from holdfast import __version__
 from holdfast.model.errors import Denied
 from holdfast.server.answers import failed
+from holdfast.server.doors import Access, route
 from holdfast.server.guard import Guard, Pass, host_of, is_loopback, same_origin
 from holdfast.server.listen import serve
 from holdfast.server.logs import Requests
@@ -104,14 +104,15 @@ def over_http(
 
 def application(server: Server[None], listener: socket.socket, token: str | None) -> ASGIApp:
     """The protocol at /mcp, behind the token; nobody's web page gets in."""
+    status = route("/status", _status, access=Access.ANYONE, subject="whether it lives")
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        custom_starlette_routes=[Route("/status", _status)],
+        custom_starlette_routes=[status],
     )
     credentials = None if token is None else Pass(token)
     near = is_loopback(listener.getsockname()[0])
-    return Requests(Guard(Door(app, near=near), credentials, login=False))
+    return Requests(Guard(Door(app, near=near), credentials, routes=[status], login=False))
 
 
 class Door:
