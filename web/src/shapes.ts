@@ -141,6 +141,7 @@ export interface Pruning {
   pending_bytes: number;
   log_bytes: number;
   problems: string[];
+  damaged: string[];
 }
 export interface Importing {
   checkpoint: Checkpoint;

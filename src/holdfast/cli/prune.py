@@ -216,4 +216,9 @@ def _page(report: PruneReport, stored: bool) -> str:
     if report.problems:
         what = "needs --accept-loss" if report.dry_run else "what it said there was given up"
         summary += f"\nthe log is damaged ({report.problems[0]}): {what}"
+    if report.damaged:
+        summary += (
+            f"\n{count(len(report.damaged), 'volume')} left in place, because not all in them can"
+            f" be read ({report.damaged[0]}): `holdfast verify --deep` names the checkpoints"
+        )
     return f"{plan}\n{summary}" if rows else summary

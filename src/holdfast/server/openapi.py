@@ -126,6 +126,7 @@ SCHEMAS: dict[str, Schema] = {
         pending_bytes=_COUNT,
         log_bytes=_COUNT,
         problems=_list(_TEXT),
+        damaged=_list(_TEXT),
     ),
     "Importing": _object(
         checkpoint=_ref("Checkpoint"),

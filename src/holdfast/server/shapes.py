@@ -169,6 +169,7 @@ def pruning(value: PruneReport) -> Shape:
         "pending_bytes": value.pending_bytes,
         "log_bytes": value.log_bytes,
         "problems": [str(each) for each in value.problems],
+        "damaged": [str(each) for each in value.damaged],
     }
 
 

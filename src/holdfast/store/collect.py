@@ -4,14 +4,19 @@ The order makes it safe. A volume is condemned first: from then on no commit may
 writers that meant to store their chunks anew. Only then is it known for good which of its chunks
 are needed; those are copied, the log says where they went, and the file goes when no operation is
 left that began before that.
+
+Only chunks that match their ids are copied. Where one can be read neither from a cache nor from its
+volume nor from another one, its volume stays as it is, and the report names it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
@@ -19,9 +24,11 @@ from holdfast.model.errors import Corrupt, NotFound, StorageFull
 from holdfast.model.report import Problem
 from holdfast.store import retention
 from holdfast.store.backends.contract import Behind, VolumeInfo, hold_for_writing
+from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import Location
 from holdfast.store.chunks.index import mappable
 from holdfast.store.chunks.packs import PackWriter
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.doubts import Doubts, damaged
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record, id_bytes, id_text
@@ -45,6 +52,7 @@ Progress = Callable[[int, int], None]
 _WORTH_MOVING = 0.5  # a pack less alive than this is rewritten
 _LONG_LOG = 4 * 1024 * 1024  # a log longer than this is folded in any case
 _SHORT_LOG = 64 * 1024  # and one shorter than this is left alone
+_BATCH = 256 * 1024  # bytes that a thread reads and verifies at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class PruneReport:
     log_bytes: int = 0
     dry_run: bool = False
     problems: tuple[Problem, ...] = ()  # of the log; while it has any, nothing is removed
+    damaged: tuple[Problem, ...] = ()  # volumes that stay, because not all in them can be read
 
 
 def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
@@ -141,6 +150,10 @@ def execute(
         pending_bytes=pending,
         log_bytes=sum(size for name, size in dead.items() if name in left),
         problems=doubts.problems,
+        damaged=tuple(
+            Problem(where=f"volume {name.hex()}", what=what)
+            for name, what in collector.damaged.items()
+        ),
     )
 
 
@@ -152,6 +165,7 @@ class _Collector:
         self._chunks_of: dict[tuple[bytes, bytes], frozenset[bytes]] = {}
         self._abandoned: set[bytes] = set()  # packs of which nobody but their dead writers knew
         self.rewritten_bytes = 0
+        self.damaged: dict[bytes, str] = {}  # volumes that stay, and why
 
     def condemn_dead(self) -> None:
         """Condemn the packs that no checkpoint needs, and those that dead writers left."""
@@ -236,6 +250,7 @@ class _Collector:
         sparse = []
         for volume in candidates:
             if volume.name in unclear:
+                self.damaged[volume.name] = unclear[volume.name]
                 continue
             rows = self._ledger.library.rows(volume.name)
             needed = sum(place.stored for chunk, place in rows if chunk in wanted)
@@ -277,6 +292,7 @@ class _Collector:
         homes: dict[bytes, bytes] = {}
         moves: dict[bytes, set[bytes]] = {}
         # What cannot be read for certain stays where it is.
+        self.damaged.update((name, unclear[name]) for name in volumes if name in unclear)
         live = {
             volume: [row for row in ledger.library.rows(volume) if row[0] in wanted]
             for volume in volumes
@@ -286,14 +302,16 @@ class _Collector:
         done = 0
         try:
             for volume, rows in live.items():
-                for chunk, place in rows:
-                    if chunk not in homes:
-                        homes[chunk] = self._copy(writer, chunk, place)
-                    done += place.stored
-                    if self._progress is not None:
-                        self._progress(done, total)
-                if rows:
-                    moves[volume] = {homes[chunk] for chunk, _ in rows}
+                try:
+                    self._copy(writer, rows, homes)
+                except (Corrupt, NotFound) as error:
+                    self.damaged[volume] = str(error)  # another prune may find it mended
+                else:
+                    if rows:
+                        moves[volume] = {homes[chunk] for chunk, _ in rows}
+                done += sum(place.stored for _, place in rows)
+                if self._progress is not None:
+                    self._progress(done, total)
             writer.finish()
         except StorageFull as error:
             raise StorageFull(
@@ -311,29 +329,41 @@ class _Collector:
             except _DependentError:
                 continue  # what was copied is not all that is needed: the next prune will do it
 
-    def _copy(self, writer: PackWriter, chunk: bytes, place: Location) -> bytes:
-        """Copy a chunk as it is stored. Damage is copied too, for verify to name, not hidden."""
-        stored = self._ledger.backend.read(place.volume, place.offset, place.stored)
-        return writer.add(chunk, place.codec, stored, place.plain, aligned=mappable(place)).volume
+    def _copy(
+        self, writer: PackWriter, rows: list[tuple[bytes, Location]], homes: dict[bytes, bytes]
+    ) -> None:
+        """Copy the chunks of a volume that have no new home yet. Raises Corrupt for one that cannot
+        be read; those before it have one then."""
+        library = self._ledger.library
+
+        def read(batch: list[tuple[bytes, Location]]) -> list[tuple[VerifiedChunk, bool]]:
+            return [(library.verified(chunk, place), mappable(place)) for chunk, place in batch]
+
+        left = _batches(row for row in dict(rows).items() if row[0] not in homes)
+        with closing(workers.in_order(read, left, 2 * workers.count())) as batches:
+            for content, aligned in chain.from_iterable(batches):
+                homes[content.id] = writer.copy(content, aligned=aligned).volume
 
     def _wanted(
         self, records: Iterable[Record], volumes: set[bytes] | None
-    ) -> tuple[set[bytes], set[bytes]]:
+    ) -> tuple[set[bytes], dict[bytes, str]]:
         """The chunks these checkpoints need; given `volumes`, of the parts that touch them. And the
-        volumes of checkpoints too damaged to tell."""
+        volumes of checkpoints too damaged to tell, with what is wrong."""
         wanted: set[bytes] = set()
-        unclear: set[bytes] = set()
+        unclear: dict[bytes, str] = {}
         for record in records:
             places = self._ledger.catalogue.volumes(record)
             try:
                 chunks = self._chunks(record, places, volumes)
-            except (Corrupt, NotFound):
-                unclear.update(name for names in places for name in names)
+            except (Corrupt, NotFound) as error:
+                why = f"checkpoint {record.checkpoint().short}: {error}"
+                unclear.update((name, why) for names in places for name in names)
                 continue
             wanted |= chunks
             # Whatever the reason: a volume is not given up while something in it is not found.
             if volumes is not None and not self._ledger.library.index.has_all(list(chunks)):
-                unclear.update(name for names in places for name in names)
+                why = f"checkpoint {record.checkpoint().short}: a chunk is missing"
+                unclear.update((name, why) for names in places for name in names)
         return wanted, unclear
 
     def _chunks(
@@ -362,6 +392,20 @@ class _Collector:
         upto = Signed(seq=now.seq, key_id=key_id, mac=mac, header=header)
         in_order = sorted(frames, key=lambda frame: frame.seq)
         self.rewritten_bytes += ledger.backend.compact(upto, in_order)
+
+
+def _batches(rows: Iterable[tuple[bytes, Location]]) -> Iterator[list[tuple[bytes, Location]]]:
+    """Rows in lists that are worth handing to a thread."""
+    batch: list[tuple[bytes, Location]] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += row[1].stored
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _condemn(volumes: list[bytes], now: Catalogue) -> tuple[Entry, bytes]:

@@ -176,7 +176,7 @@ class Composition:
         if now.seq != self._began:
             library.learn(now.usable())  # what was moved is found where it went
         for chunk, place in self.sink.unusable():
-            self.sink.rescue(chunk, library.read(place))
+            self.sink.rescue(library.verified(chunk, first=place))
         given_up = {
             name
             for name in set().union(*(piece.kept_in for piece in pieces))
@@ -186,7 +186,7 @@ class Composition:
             if not given_up.isdisjoint(piece.kept_in):
                 again = piece.kept
                 chunks = set(part_chunks(library, piece.record) if again is None else again())
-                self.sink.refer(chunks, library.get)
+                self.sink.refer(chunks, library.verified)
                 piece.chunks |= chunks
                 piece.kept, piece.kept_in = tuple, ()
 

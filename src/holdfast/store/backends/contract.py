@@ -196,8 +196,8 @@ class Backend(Volumes, Protocol):
         ...
 
     def distrust(self, volume: bytes, offset: int) -> bool:
-        """What was read there does not check. True: it was a copy, which is forgotten, and the
-        next read gives the original."""
+        """What was read there does not check. True: it may have been a copy, which is forgotten, so
+        that the next read gives the original, or a new copy of it."""
         ...
 
     def path(self, volume: bytes) -> Path | None:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from holdfast.model.errors import Corrupt, HoldfastError, NotFound
 from holdfast.store.backends.contract import Backend
 from holdfast.store.chunks import workers
-from holdfast.store.chunks.chunk import RAW, SEALED, Buffer, Location, chunk_id, decode, open_chunk
+from holdfast.store.chunks.chunk import RAW, Buffer, Location, chunk_id, decode, open_chunk
 from holdfast.store.chunks.index import Index
 from holdfast.store.chunks.packs import read_table
 from holdfast.store.chunks.table import Table
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.cipher import PLAIN, Cipher
 
 _CACHE = 64 * 1024 * 1024
@@ -71,7 +72,7 @@ class Library:
 
     def get(self, chunk: bytes) -> Buffer:
         """The chunk's bytes, verified; another copy is tried when one is damaged."""
-        return self._find_good(chunk)[1]
+        return self.verified(chunk).plain
 
     def peek(self, chunk: bytes) -> Buffer:
         """The chunk's bytes, not compared with its id: for who verifies the whole that they go
@@ -94,13 +95,37 @@ class Library:
                     return [read(volume, place.offset + start, size) for start in starts]
         return None
 
-    def get_encoded(self, chunk: bytes) -> tuple[int, Buffer, Buffer]:
-        """The chunk's codec, its stored form and its bytes, verified: for carrying it elsewhere."""
-        place, plain = self._find_good(chunk)
-        if place.codec & ~SEALED == RAW:
-            return RAW, plain, plain
-        stored = self.backend.read(place.volume, place.offset, place.stored)
-        return *open_chunk(self.cipher, stored, place.codec, place.plain), plain
+    def verified(self, chunk: bytes, first: Location | None = None) -> VerifiedChunk:
+        """The chunk in the form in which it may be copied. Tries the `first` place, then the others
+        that are known; at each a copy on this machine, that copy fetched anew, and the original.
+        Raises Corrupt, with the place, when all are damaged or gone."""
+        places = self.index.find(chunk)
+        if first is not None:
+            places = [first, *(place for place in places if place != first)]
+        failure: HoldfastError | None = None
+        for place in places:
+            found = self._verified_at(place, chunk)
+            if isinstance(found, VerifiedChunk):
+                return found
+            failure = found
+        raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
+
+    def _verified_at(self, place: Location, chunk: bytes) -> VerifiedChunk | Corrupt:
+        """The chunk as it stands at one place, or what is wrong there."""
+        backend = self.backend
+        # A copy may be damaged again by what damaged it before: the original comes last.
+        for volumes in (backend, backend, None):
+            try:
+                reader = volumes or backend.originals()
+                stored = reader.read(place.volume, place.offset, place.stored)
+                return VerifiedChunk(chunk, place.codec, stored, place.plain, self.cipher)
+            except (Corrupt, NotFound) as error:
+                where = f"chunk {chunk.hex()[:16]}"
+                what = str(error) if str(error).startswith(where) else f"{where}: {error}"
+                failure = Corrupt(what, where=place.where)
+            if not backend.distrust(place.volume, place.offset):
+                break
+        return failure
 
     def size(self, chunk: bytes) -> int | None:
         """The chunk's length, as it is said to be; None when it is not there."""
@@ -178,21 +203,6 @@ class Library:
         """The plaintext of what was read at a place."""
         codec, inner = open_chunk(self.cipher, stored, place.codec, place.plain)
         return decode(inner, codec, place.plain)
-
-    def _find_good(self, chunk: bytes) -> tuple[Location, Buffer]:
-        failure: HoldfastError | None = None
-        for place in self.index.find(chunk):
-            for _ in range(2):
-                try:
-                    plain = self.read(place)
-                    if chunk_id(plain) == chunk:
-                        return place, plain
-                    failure = Corrupt(f"chunk {chunk.hex()[:16]} is damaged", where=place.where)
-                except (Corrupt, NotFound) as error:
-                    failure = Corrupt(f"chunk {chunk.hex()[:16]}: {error}", where=place.where)
-                if not self.backend.distrust(place.volume, place.offset):
-                    break
-        raise failure or Corrupt(f"chunk {chunk.hex()[:16]} is missing from the store")
 
     def _load_table(self, name: bytes) -> Table:
         size = self.backend.pack_size(name)

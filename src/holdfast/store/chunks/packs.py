@@ -17,6 +17,7 @@ from holdfast.store.backends.contract import Backend, PackFile, Volumes
 from holdfast.store.chunks import workers
 from holdfast.store.chunks.chunk import RAW, Buffer, Location
 from holdfast.store.chunks.table import ROW, Table
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.cipher import PLAIN, Cipher
 
 VERSION = 1
@@ -169,6 +170,14 @@ class PackWriter:
         else:
             self._write(pack, 1, lambda: pack.file.write_at(start, stored))
         return place
+
+    def copy(self, chunk: VerifiedChunk, *, aligned: bool = False) -> Location:
+        """Store a chunk of the same store once more, in the form in which it is stored; `aligned`
+        needs that to be raw."""
+        if aligned and chunk.stored_codec != RAW:
+            return self.add(chunk.id, RAW, chunk.plain, len(chunk.plain), aligned=True)
+        stored, plain = chunk.stored, len(chunk.plain)
+        return self.add(chunk.id, chunk.stored_codec, stored, plain, aligned=aligned)
 
     def _pass(self, pack: _OpenPack, start: int, stored: Buffer) -> None:
         """Put it behind what it follows in the file; whole runs are written by others."""

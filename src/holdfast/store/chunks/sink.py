@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from holdfast.model.errors import Corrupt
 from holdfast.store.backends.contract import Backend
 from holdfast.store.chunks.chunk import (
     RAW,
@@ -23,10 +22,11 @@ from holdfast.store.chunks.index import Index, mappable
 from holdfast.store.chunks.packs import PackWriter
 from holdfast.store.chunks.room import SIZE as SMALL_COMMIT
 from holdfast.store.chunks.room import Room
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.cipher import PLAIN, Cipher
 
 Usable = Callable[[bytes], bool]  # of a volume
-FetchChunk = Callable[[bytes], Buffer]
+FetchChunk = Callable[[bytes], VerifiedChunk]
 
 
 class InlineChunk(NamedTuple):
@@ -110,14 +110,12 @@ class Sink:
         if self._packs is not None:
             self._packs.written()
 
-    def put_encoded(
-        self, chunk: bytes, codec: int, stored: Buffer, plain: Buffer, *, aligned: bool
-    ) -> None:
-        """Store a chunk whose compressed form is known, unless it is there."""
-        if self._aligned(aligned) or codec == RAW:
-            self.put(plain, chunk=chunk, aligned=aligned)
-        elif not self.refer_existing(chunk):
-            self._store(chunk, codec, stored, len(plain), False)
+    def put_verified(self, chunk: VerifiedChunk, *, aligned: bool = False) -> None:
+        """Store a chunk that was read elsewhere, compressed as it was there, unless it is here."""
+        if self._aligned(aligned) or chunk.codec == RAW:
+            self.put(chunk.plain, chunk=chunk.id, aligned=aligned)
+        elif not self.refer_existing(chunk.id):
+            self._store(chunk.id, chunk.codec, chunk.encoded, len(chunk.plain), False)
 
     def refer_existing(self, chunk: bytes, *, aligned: bool = False) -> bool:
         """Use the chunk as it is in the store already; False when it is not there."""
@@ -178,10 +176,7 @@ class Sink:
             if place is not None:
                 self._referred[chunk] = place
             else:
-                plain = fetch(chunk)
-                if chunk_id(plain) != chunk:
-                    raise Corrupt(f"chunk {chunk.hex()} is damaged")
-                self.put(plain, chunk=chunk)
+                self.put_verified(fetch(chunk))
 
     def settle(self, more: int) -> bool:
         """Decide where chunks in memory go, when about `more` bytes are still to come; says
@@ -221,10 +216,10 @@ class Sink:
         """Of the volumes of many places those that must not be referred to."""
         return {name for name in {place.volume for place in places} if not self._usable(name)}
 
-    def rescue(self, chunk: bytes, plain: Buffer) -> None:
+    def rescue(self, chunk: VerifiedChunk) -> None:
         """Store anew what was only referred to."""
-        del self._referred[chunk]
-        self.put(plain, chunk=chunk)
+        del self._referred[chunk.id]
+        self.put_verified(chunk)
 
     def _existing(self, chunk: bytes, aligned: bool) -> Location | None:
         for place in self._index.find(chunk):

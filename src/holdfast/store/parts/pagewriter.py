@@ -184,7 +184,7 @@ class PageWriter:
             if len(table.homes) > 2 * len(used):  # mostly of what is no longer there
                 table.homes = {c: home for c in used if (home := table.homes.get(c)) is not None}
             kept_in, rest = self._sink.kept_in(used, table.homes)
-            self._sink.refer(rest, self._library.get)
+            self._sink.refer(rest, self._library.verified)
             leaves.append(leaf)
             chunks |= {*rest}
             kept |= {*used}.difference(rest)

@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from holdfast.model.errors import BadInput, Corrupt, HoldfastError, Unsupported, from_os_error
 from holdfast.store.chunks.chunk import ID_SIZE, MAX_CHUNK, RAW, ZSTD, Buffer, decode, encode
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.parts.contents import Kind, Named
 from holdfast.store.transfer.waybill import (
     HINT,
@@ -56,9 +57,7 @@ class ChunkFrame:
     """A chunk as it stands in an archive."""
 
     chunk: Named
-    codec: int
-    stored: bytes
-    plain: Buffer
+    content: VerifiedChunk
 
 
 class ArchiveWriter:
@@ -79,8 +78,9 @@ class ArchiveWriter:
         codec, stored = encode(data)
         self._frame(_WAYBILL, stored, codec, len(data))
 
-    def chunk(self, chunk: Named, codec: int, stored: Buffer, plain_size: int) -> None:
-        self._frame(_KINDS[chunk.kind], stored, codec, plain_size, chunk.id)
+    def chunk(self, chunk: Named, content: VerifiedChunk) -> None:
+        size = len(content.plain)
+        self._frame(_KINDS[chunk.kind], content.encoded, content.codec, size, content.id)
 
     def finish(self) -> None:
         self._frame(_DONE, self._hasher.digest())
@@ -127,7 +127,7 @@ class ArchiveReader:
         if kind != _INFO:
             raise self._bad("it does not say what it holds")
         try:
-            self.info = msgspec.msgpack.decode(info.plain, type=Info)
+            self.info = msgspec.msgpack.decode(info, type=Info)
         except msgspec.MsgspecError as error:
             raise self._bad(f"what it says of itself cannot be read: {error}") from None
 
@@ -136,18 +136,17 @@ class ArchiveReader:
         waybills = chunks = 0
         while True:
             before = self._hasher.digest()
-            kind, payload, chunk = self._next()
+            kind, payload, content = self._next()
             if kind == _DONE:
-                if payload.plain != before:
+                if payload != before:
                     raise self._bad("it is not what was written")
                 break
             if kind == _WAYBILL and not chunks:
                 waybills += 1
-                yield self._waybill(bytes(payload.plain))
-            elif kind in _CHUNKS:
+                yield self._waybill(bytes(payload))
+            elif content is not None:
                 chunks += 1
-                named = Named(_CHUNKS[kind], chunk)
-                yield ChunkFrame(named, payload.codec, payload.stored, payload.plain)
+                yield ChunkFrame(Named(_CHUNKS[kind], content.id), content)
             else:
                 raise self._bad(f"a frame {kind!r} has no place there")
             if waybills > self.info.checkpoints or chunks > self.info.chunks:
@@ -177,7 +176,8 @@ class ArchiveReader:
                 hint="upgrade Holdfast to read it",
             )
 
-    def _next(self) -> tuple[bytes, _Payload, bytes]:
+    def _next(self) -> tuple[bytes, Buffer, VerifiedChunk | None]:
+        """The kind of the next frame, what it holds, and that as a chunk where it is one."""
         head = self._read(_FRAME.size)
         kind, codec, stored, plain, check = _FRAME.unpack(head)
         limit = MAX_CHUNK if kind in _CHUNKS else MAX_WAYBILL if kind == _WAYBILL else _SMALL
@@ -190,7 +190,10 @@ class ArchiveReader:
         if _check(head[:-_CHECK], chunk, payload) != check:
             raise self._bad("a frame does not match its checksum")
         try:
-            return kind, _Payload(codec, payload, decode(payload, codec, plain, limit)), chunk
+            if kind in _CHUNKS:
+                content = VerifiedChunk(chunk, codec, payload, plain)
+                return kind, content.plain, content
+            return kind, decode(payload, codec, plain, limit), None
         except Corrupt as error:
             raise self._bad(str(error)) from None
 
@@ -219,13 +222,6 @@ class ArchiveReader:
 
     def _bad(self, what: str) -> HoldfastError:
         return Corrupt(f"the archive is damaged near byte {self.position}: {what}", hint=HINT)
-
-
-@dataclass(frozen=True, slots=True)
-class _Payload:
-    codec: int
-    stored: bytes
-    plain: Buffer
 
 
 def _check(head: bytes, chunk: bytes, payload: Buffer) -> bytes:

@@ -165,9 +165,9 @@ class _Copy:
                 seen = 0
                 for chunk in walk(roots, receiver.names):
                     if not receiver.has(chunk):
-                        codec, stored, plain = source.library.get_encoded(chunk.id)
-                        receiver.take(chunk, codec, stored, plain)
-                        self._transferred += len(plain)
+                        content = source.library.verified(chunk.id)
+                        receiver.take(chunk, content)
+                        self._transferred += len(content.plain)
                     seen += receiver.size(chunk)
                     self._tell(min(seen, record.commit.size))
                 # Who vouched for it where it comes from did so for us, if that key is known here.

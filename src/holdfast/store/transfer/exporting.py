@@ -56,9 +56,9 @@ def export(
         writer.waybill(waybill)
     done = 0
     for chunk in decided.chunks:
-        codec, stored, plain = ledger.library.get_encoded(chunk.id)
-        writer.chunk(chunk, codec, stored, len(plain))
-        done += len(plain)
+        content = ledger.library.verified(chunk.id)
+        writer.chunk(chunk, content)
+        done += len(content.plain)
         if progress is not None:
             progress(done, decided.size)
     writer.finish()

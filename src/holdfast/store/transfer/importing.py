@@ -43,7 +43,7 @@ def import_archive(
                 receiver.announce(one)
                 ids.append(one.id)
             else:
-                receiver.take(one.chunk, one.codec, one.stored, one.plain)
+                receiver.take(one.chunk, one.content)
         new = receiver.commit(trust=trust)
     made = {id_bytes(one.id) for one in new}
     now = ledger.catalogue
@@ -64,7 +64,7 @@ def examine(ledger: Ledger, stream: BinaryIO, progress: Progress | None) -> Impo
             check_proof(ledger.keyring, one)
             inventory.announce(one)
         else:
-            inventory.arrive(one.chunk, one.plain)
+            inventory.arrive(one.chunk, one.content)
     inventory.check()
     now = ledger.refresh()
     found = [
@@ -87,5 +87,5 @@ def _watched(reader: ArchiveReader, progress: Progress | None) -> Iterator[Waybi
     for one in reader.frames():
         yield one
         if isinstance(one, ChunkFrame) and progress is not None:
-            done += len(one.plain)
+            done += len(one.content.plain)
             progress(done, max(done, reader.info.size))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.model.errors import Corrupt
-from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID, Buffer, chunk_id
+from holdfast.store.chunks.chunk import ID_SIZE, ZERO_ID
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.log.catalogue import id_text
 from holdfast.store.parts.blocks import BLOCK, LEAF_BLOCKS, PageTable, pages_root
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
@@ -50,12 +51,13 @@ class Inventory:
         """Whether the chunk belongs where it can be mapped."""
         return chunk in self._aligned
 
-    def arrive(self, chunk: Named, plain: Buffer) -> None:
-        """A chunk has come; raises Corrupt when it is not what it should be, or nobody's."""
+    def arrive(self, chunk: Named, content: VerifiedChunk) -> None:
+        """A chunk has come; raises Corrupt when it is not the one it comes for, or nobody's."""
         if chunk not in self._awaited:
             raise Corrupt(f"chunk {chunk.id.hex()[:16]} was not to come", hint=HINT)
-        if chunk_id(plain) != chunk.id:
+        if content.id != chunk.id:
             raise Corrupt(f"chunk {chunk.id.hex()[:16]} is not what its id says", hint=HINT)
+        plain = content.plain
         self.have(chunk, len(plain))
         if chunk.kind == "data":
             return

@@ -16,6 +16,7 @@ from holdfast.model.errors import Conflict, Corrupt
 from holdfast.store.chunks.chunk import Buffer, chunk_id
 from holdfast.store.chunks.library import Library
 from holdfast.store.chunks.sink import Sink
+from holdfast.store.chunks.verified import VerifiedChunk
 from holdfast.store.composition import Composition, Piece, Provenance
 from holdfast.store.keys import Keyring
 from holdfast.store.ledger import Ledger
@@ -64,7 +65,7 @@ class Receiver:
             self._inventory.have(chunk, size)
             return True
         try:
-            self._inventory.arrive(chunk, library.get(chunk.id))
+            self._inventory.arrive(chunk, library.verified(chunk.id))
         except Corrupt:
             return False  # damaged here: let it come
         return True
@@ -77,11 +78,10 @@ class Receiver:
         """How many bytes a chunk has that has come."""
         return self._inventory.size(chunk)
 
-    def take(self, chunk: Named, codec: int, stored: Buffer, plain: Buffer) -> None:
+    def take(self, chunk: Named, content: VerifiedChunk) -> None:
         """A chunk has come."""
-        self._inventory.arrive(chunk, plain)
-        aligned = self._inventory.is_aligned(chunk.id)
-        self._sink.put_encoded(chunk.id, codec, stored, plain, aligned=aligned)
+        self._inventory.arrive(chunk, content)
+        self._sink.put_verified(content, aligned=self._inventory.is_aligned(chunk.id))
 
     def commit(self, *, trust: bool, heads: bool = True) -> list[Checkpoint]:
         """Take in what was announced; gives those that were not here before, in order. With

@@ -239,10 +239,13 @@ class ObjectBackend:
     def distrust(self, volume: bytes, offset: int) -> bool:
         first = layout.segment_first(volume)
         if first is not None:
-            return self._log.forget(first, offset)
-        self._tails.pop(volume, None)
-        dropped = self.cache.drop(f"tails/{volume.hex()}")
-        return self.cache.drop(layout.pack_key(volume)) or dropped
+            self._log.forget(first, offset)
+        else:
+            self._tails.pop(volume, None)
+            self.cache.drop(f"tails/{volume.hex()}")
+            self.cache.drop(layout.pack_key(volume))
+        # Also when nothing was there: another thread may have read the same copy and dropped it.
+        return True
 
     def delete(self, volume: bytes) -> int:
         key = layout.pack_key(volume)

@@ -156,9 +156,9 @@ class ObjectLog:
             raise Corrupt(f"entry {seq} ends before byte {at + size}", where=key)
         return found
 
-    def forget(self, first: int, offset: int) -> bool:
+    def forget(self, first: int, offset: int) -> None:
         """Drop the cached copy of an entry."""
-        return self._cache.drop(layout.entry_key(layout.place_in_segment(first, offset)[0]))
+        self._cache.drop(layout.entry_key(layout.place_in_segment(first, offset)[0]))
 
     # -- reading
 
