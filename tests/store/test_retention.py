@@ -72,6 +72,41 @@ def test_the_last_n() -> None:
     assert kept(HOURS[:2], Last(3)) == [1, 0]
 
 
+def test_imported_work_is_ordered_by_its_time() -> None:
+    """Fifty old checkpoints come in behind ten of today: the ten are still the newest."""
+    own = [made(i, timedelta(minutes=10 - i)) for i in range(10)]
+    imported = [made(100 + i, timedelta(days=90 - i)) for i in range(50)]
+    assert kept([*own, *imported], Last(10)) == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert kept([*own, *imported], Last(11)) == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 149]
+    assert kept([*imported, *own], Last(1), head="120") == [9, 120]
+
+
+def test_nothing_imported_comes_from_the_future() -> None:
+    own = [made(i, timedelta(days=5 - i)) for i in range(3)]
+    ahead = made(50, timedelta(days=-100))
+    times = retention.believable_times([(own[0], False), (ahead, True), (own[1], False)], NOW)
+    assert times == {"0": own[0].time, "50": own[1].time, "1": own[1].time}
+    times = retention.believable_times([(own[0], False), (ahead, True)], NOW)
+    assert times == {"0": own[0].time, "50": NOW}
+
+
+def test_equal_times_keep_the_log_order() -> None:
+    assert kept([made(i) for i in range(5)], Last(2)) == [4, 3]
+
+
+@pytest.mark.parametrize("policy", [Daily(3), Hourly(3), Weekly(3), Every(3600)])
+def test_no_slot_is_counted_twice(policy: Policy) -> None:
+    """Days of own work with days of imported work in between them."""
+    own = [made(i, timedelta(days=7 * (5 - i), minutes=-20)) for i in range(5)]
+    imported = [made(100 + i, timedelta(days=7 * (5 - i), minutes=-10)) for i in range(5)]
+    own, imported = imported, own  # the later ones of each day are those with high numbers
+    mixed = [each for pair in zip(own, imported, strict=True) for each in pair]
+    for order in (mixed, [*own, *imported], [*imported, *own], mixed[::-1]):
+        found = kept(order, policy)
+        assert found[:3] == [4, 3, 2]
+        assert not {each for each in found if each >= 100}
+
+
 def test_within_a_time() -> None:
     assert kept(HOURS, Within(timedelta(hours=5))) == [99, 98, 97, 96, 95]
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from msgspec.structs import replace
+
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import Corrupt, NotFound, StorageFull
@@ -80,17 +82,24 @@ class PruneReport:
 
 def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
     """Decide for each subject on its own."""
-    groups: dict[str, list[Checkpoint]] = {}
+    groups: dict[str, list[Record]] = {}
     for record in now.all_records():
         if only is None or record.commit.subject == only:
-            groups.setdefault(record.commit.subject, []).append(record.checkpoint())
+            groups.setdefault(record.commit.subject, []).append(record)
     kept: list[tuple[Checkpoint, str]] = []
     removed: list[Checkpoint] = []
-    for subject, checkpoints in groups.items():
+    for subject, records in groups.items():
+        made = {id_text(record.id): record.checkpoint() for record in records}
+        in_order = [(made[id_text(r.id)], r.commit.verb == "import") for r in records]
+        times = retention.believable_times(in_order, clock)
+        judged = [
+            one if one.time == times[name] else replace(one, time=times[name])
+            for name, one in made.items()
+        ]
         head = now.heads.get(subject)
-        decision = retention.decide(checkpoints, policy, id_text(head) if head else None, clock)
-        kept += decision.kept
-        removed += decision.removed
+        decision = retention.decide(judged, policy, id_text(head) if head else None, clock)
+        kept += [(made[one.id], why) for one, why in decision.kept]
+        removed += [made[one.id] for one in decision.removed]
     return PrunePlan(tuple(kept), tuple(removed))
 
 

@@ -2,6 +2,12 @@
 
 Policies combine: `Last(10) | Daily(7)` keeps what either wants, `... & MaxBytes(n)` only what both
 want. Whatever a policy says, the newest checkpoint, the head and pinned ones are kept.
+
+Here, and nowhere else in the store, "newest" goes by the time at which a checkpoint was made, and
+by the log's sequence only where two times are equal: what is imported comes last in the log
+however old it is, and must not push out recent work. For the checkpoints of one store both orders
+are the same, since its times only grow. `believable_times` sees to checkpoints that came from a
+machine whose clock was ahead.
 """
 
 from __future__ import annotations
@@ -222,11 +228,28 @@ class Decision:
     removed: tuple[Checkpoint, ...]
 
 
+def believable_times(
+    oldest_first: Sequence[tuple[Checkpoint, bool]], now: datetime
+) -> dict[str, datetime]:
+    """When each checkpoint was made, at the latest. Takes the checkpoints of one subject in the
+    log's order, each with whether it was imported. One that was imported was not made after `now`,
+    nor after the next checkpoint that was made here: where its time says so, its maker's clock was
+    ahead, and it would count as the newest for as long as that."""
+    found: dict[str, datetime] = {}
+    limit = now
+    for one, imported in reversed(oldest_first):
+        if imported:
+            found[one.id] = min(one.time, limit)
+        else:
+            found[one.id] = limit = one.time
+    return found
+
+
 def decide(
     checkpoints: Sequence[Checkpoint], policy: Policy, head: str | None, now: datetime
 ) -> Decision:
     """Apply a policy to the checkpoints of one subject."""
-    newest_first = sorted(checkpoints, key=lambda one: one.sequence, reverse=True)
+    newest_first = sorted(checkpoints, key=lambda one: (one.time, one.sequence), reverse=True)
     wanted = policy.keep(newest_first, now)
     kept: list[tuple[Checkpoint, str]] = []
     removed: list[Checkpoint] = []
@@ -255,13 +278,13 @@ def _newest_of_each(
     why: str,
 ) -> Reasons:
     kept: Reasons = {}
-    last: object = None
+    seen: set[object] = set()
     for one in newest_first:
         if limit is not None and len(kept) >= limit:
             break
-        if (found := slot(one)) != last:
+        if (found := slot(one)) not in seen:
             kept[one.id] = why
-            last = found
+            seen.add(found)
     return kept
 
 

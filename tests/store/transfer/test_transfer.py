@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -355,3 +357,45 @@ def test_whatever_it_holds_it_arrives(
             assert target.read(one, f"{number}") == data[skipped:]
         assert target.value(one, "value") == value
     assert target.verify(deep=True).ok
+
+
+def test_an_import_pushes_no_own_work_out(
+    source: Store, stranger: Store, archive: Archive, save: Callable[..., Checkpoint]
+) -> None:
+    """Sixty old checkpoints come in; the default retention keeps the last fifty of a subject."""
+    old = [save(b"%d" % i, subject="state/x", into=source) for i in range(60)]
+    own = [save(b"own %d" % i, subject="state/x", into=stranger) for i in range(20)]
+    stranger.import_(io.BytesIO(archive("state/x", ancestors=True)))
+    report = stranger.prune()
+    assert {one.id for one in report.removed} == {one.id for one in old[:30]}
+    assert {one.id for one in stranger.list("state/x")} == {one.id for one in [*old[30:], *own]}
+    assert stranger.head("state/x") == own[-1]
+
+
+AHEAD = """
+import sys, datetime
+from holdfast.model import moment
+real = moment.now
+moment.now = lambda: real() + datetime.timedelta(days=3650)
+from holdfast.store import open_store
+with open_store(sys.argv[1]) as store:
+    for i in range(60):
+        with store.draft("state/x") as draft:
+            draft.put("part", str(i).encode())
+            draft.commit()
+    store.export("state/x", sys.argv[2], ancestors=True)
+"""
+
+
+def test_a_clock_ahead_pushes_no_own_work_out(
+    stranger: Store, save: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
+    """What comes from a machine whose clock is ten years ahead was made before what is made here
+    afterwards."""
+    archive = tmp_path / "archive"
+    subprocess.run([sys.executable, "-c", AHEAD, tmp_path / "ahead", archive], check=True)
+    stranger.import_(archive, trust=True)
+    own = [save(b"own %d" % i, subject="state/x", into=stranger) for i in range(50)]
+    report = stranger.prune()
+    assert len(report.removed) == 60
+    assert stranger.list("state/x")[::-1] == own

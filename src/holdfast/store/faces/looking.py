@@ -72,7 +72,8 @@ class Looking(Opened):
         for record in now.all_records():
             groups.setdefault(record.commit.subject, []).append(record)
         summaries = []
-        for name, records in groups.items():
+        # By the log's order, and not by times: another machine's clock may be wrong.
+        for name, records in sorted(groups.items(), key=lambda each: _last_entry(now, *each)):
             head = now.head(name)
             summaries.append(
                 SubjectSummary(
@@ -83,7 +84,7 @@ class Looking(Opened):
                     size_bytes=(head or records[-1]).commit.size,
                 )
             )
-        return sorted(summaries, key=lambda summary: summary.time, reverse=True)
+        return summaries[::-1]
 
     def resolve(self, reference: Reference) -> Checkpoint:
         """The checkpoint that an id, a short id, a subject, an ancestor or a tag means."""
@@ -132,6 +133,12 @@ class Looking(Opened):
 
     def _known(self, look: bool) -> Catalogue:
         return self._ledger.refresh() if look else self._ledger.catalogue
+
+
+def _last_entry(now: Catalogue, name: str, records: list[Record]) -> int:
+    """The entry that last moved a subject's head, or last brought a checkpoint of it."""
+    steps = now.steps.get(name)
+    return max(steps[-1].sequence if steps else 0, records[-1].frame.seq)
 
 
 def _last_touched(now: Catalogue, name: str, records: list[Record]) -> datetime:

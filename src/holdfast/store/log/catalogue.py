@@ -48,6 +48,7 @@ class Catalogue:
     base: int = 0  # a snapshot speaks up to here, and leaves out what no longer matters
     last_time: int = 0
     last_drop: int = 0  # the entry that last dropped checkpoints
+    # Both in the log's order, which alone decides what is newest.
     records: dict[bytes, Record] = field(default_factory=dict)
     lines: dict[str, dict[bytes, Record]] = field(default_factory=dict)  # by subject
     heads: dict[str, bytes | None] = field(default_factory=dict)
@@ -169,7 +170,8 @@ class Catalogue:
         return record
 
     def _add(self, record: Record) -> None:
-        if twice := self.records.get(record.id):
+        # Away from its old place: all that goes through the records relies on the log's order.
+        if twice := self.records.pop(record.id, None):
             del self.lines[twice.subject][record.id]
         self.records[record.id] = record
         line = self.lines.get(record.subject)
