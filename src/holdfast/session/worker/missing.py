@@ -6,6 +6,7 @@ arguments and the state that it had; restored where the library is, it is what i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker import rebuild
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 class Missing(Placeholder):
     """An object of a class that is not there, with everything it was to be made from."""
 
-    __slots__ = ("_holdfast_entries", "_holdfast_items", "_holdfast_making", "_holdfast_state")
+    __slots__ = (
+        "_holdfast_entries", "_holdfast_items", "_holdfast_making", "_holdfast_setter",
+        "_holdfast_state",
+    )  # fmt: skip
 
     def __reduce__(self) -> Reduction:
         type_name, reason, _, _ = describe(self)
@@ -37,6 +41,7 @@ def again(made: Missing) -> Reduction:
         state,
         iter(items) if items else None,
         (iter(entries) if entries else None),
+        _get(made, "_holdfast_setter"),
     )
 
 
@@ -56,6 +61,7 @@ def missing_class(module: str, name: str, reason: str, shown: str = "") -> Any:
         Placeholder.__init__(made, shown or within + name, reason)
         _set(made, "_holdfast_making", (module, name, False, args, options))
         _set(made, "_holdfast_state", None)
+        _set(made, "_holdfast_setter", None)
         _set(made, "_holdfast_items", [])
         _set(made, "_holdfast_entries", [])
         return made
@@ -96,12 +102,19 @@ def also_given(made: Missing, **options: object) -> None:
     _set(made, "_holdfast_making", (*making, {**before, **options}))
 
 
+def set_later(made: Missing, setter: Callable[[Any, Any], None], state: object) -> None:
+    """Keep what one of our setters is to do, until the library is there."""
+    _set(made, "_holdfast_setter", setter)
+    _set(made, "_holdfast_state", state)
+
+
 def missing_module(name: str, reason: str) -> Any:
     """Stands where a module would, inside of a value."""
     made = object.__new__(missing_class("", f"module {name}", reason))
     Placeholder.__init__(made, f"module {name}", reason)
     _set(made, "_holdfast_making", (name, "", False, (), {}))
     _set(made, "_holdfast_state", None)
+    _set(made, "_holdfast_setter", None)
     _set(made, "_holdfast_items", [])
     _set(made, "_holdfast_entries", [])
     return made

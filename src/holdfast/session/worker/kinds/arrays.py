@@ -102,6 +102,8 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
             return view(root, offset, shape, strides, dtype, writeable)
         finally:
             root.flags.writeable = False
+    if dtype.hasobject:
+        return _view_of_objects(root, offset, shape, strides, writeable)
     plain = root.view(numpy.ndarray) if array else root
     if type(root) is bytearray and root:
         # It keeps hold of the memory: else a bytearray that grows takes it from under the array.
@@ -112,6 +114,15 @@ def view(root: Any, offset: int, shape: Any, strides: Any, dtype: Any, writeable
         return made.copy()  # of a checkpoint that took such bytes for somebody else's
     made.flags.writeable = writeable
     return made
+
+
+def _view_of_objects(root: Any, offset: int, shape: Any, strides: Any, writeable: bool) -> Any:
+    """The same for references to objects, which numpy takes from no buffer."""
+    import numpy
+
+    flat = (root if root.flags.c_contiguous else root.T).reshape(-1)
+    beginning = flat[offset // root.itemsize :]
+    return numpy.lib.stride_tricks.as_strided(beginning, shape, strides, writeable=writeable)
 
 
 def set_read_only(made: Any, state: tuple[Any]) -> None:
@@ -173,10 +184,19 @@ def reduce_array(recorder: Recorder, obj: Any) -> Reduction:
         recorder.note("an array over memory of another object comes back with its own")
     if root is obj:
         return owner_of(recorder, obj)
-    if obj.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
+    if not (root.flags.c_contiguous or root.flags.f_contiguous) or not _shown(obj, root):
         recorder.note("a view of an array comes back as a copy")
         return owner_of(recorder, obj)
     return view_of(obj, root)
+
+
+def _shown(obj: Any, root: Any) -> bool:
+    """Whether a view can be made again. A few of many objects are copied: each of
+    the others would be pickled, too."""
+    if not obj.dtype.hasobject:
+        return True
+    plain = obj.dtype == root.dtype == object and is_array(type(root))
+    return plain and (root.size < MANY or 2 * obj.size >= root.size)
 
 
 def reduce_limits(recorder: Recorder, obj: Any) -> Reduction:

@@ -84,4 +84,6 @@ def family(kind: type) -> Reduce | None:
         if issubclass(kind, base):
             return reduce
     named = _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))
-    return subarrays.reduce_subclass if named is None and arrays.is_subclass(kind) else named
+    if named is None:
+        return subarrays.reduce_subclass if arrays.is_subclass(kind) else frames.inherited(kind)
+    return named

@@ -1,4 +1,12 @@
-"""pandas' frames: what pandas copies for a pickle keeps its label, or is not copied at all."""
+"""pandas' frames, series and indexes: what pandas copies for a pickle keeps its label, or is not
+copied at all, and what waits to be copied until it is written to goes on waiting.
+
+With Copy-on-Write, a column, a slice or a shallow copy has the memory of the frame that it came
+from. Each block of columns, and each index, has an object that lists weakly who else has that
+memory; pandas copies the memory before a write when somebody else is in the list. pandas' own
+pickles leave the lists out, while our arrays still share their memory, so each list comes back as
+an object of its own that all who were in it enter again.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,8 @@ from typing import Any
 
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
+from holdfast.session.worker.missing import Missing, set_later
+from holdfast.session.worker.texts import type_module
 
 # `Any` below: pandas is the user's choice, so it is not imported for its types.
 
@@ -23,16 +33,74 @@ class Copied:
         return arrays.array, (memory, self._made.shape, self._made.dtype, order)
 
 
+def set_block(made: Any, state: tuple[Any]) -> None:
+    """Enter a block of columns in the list of those that share its memory."""
+    if isinstance(made, Missing):
+        set_later(made, set_block, state)
+        return
+    made.refs = state[0]
+    state[0].add_reference(made)
+
+
+def set_series(made: Any, state: tuple[Any, Any]) -> None:
+    """Fill the manager of a series, and enter its block in the list."""
+    if isinstance(made, Missing):
+        set_later(made, set_series, state)
+        return
+    made.__setstate__(state[0])
+    set_block(made.blocks[0], (state[1],))
+
+
+def set_index(made: Any, state: tuple[Any]) -> None:
+    """Enter an index in the list of those that share its memory."""
+    if isinstance(made, Missing):
+        set_later(made, set_index, state)
+        return
+    made._references = state[0]
+    state[0].add_index_reference(made)
+
+
 def reduce_block(recorder: Recorder, obj: Any) -> Reduction:
     """Columns of one type. Of some rows of a frame pandas makes a copy, another one each time."""
     reduced = recorder.plain(obj)
     if type(reduced) is not tuple or type(reduced[1]) is not tuple or not reduced[1]:
         return reduced
     made, *rest = reduced[1]
-    if made is obj.values or arrays.form(made) is None:
+    if made is not obj.values and arrays.form(made) is not None:
+        recorder.check_size(made.nbytes)
+        return (reduced[0], (Copied(made, recorder.copied(made)), *rest), *reduced[2:])
+    shared = _shared(obj.refs)
+    if shared is None or len(reduced) > 2:
         return reduced
-    recorder.check_size(made.nbytes)
-    return (reduced[0], (Copied(made, recorder.copied(made)), *rest), *reduced[2:])
+    return (*reduced, (shared,), None, None, set_block)
+
+
+def reduce_references(recorder: Recorder, obj: Any) -> Reduction:
+    """Who shares memory: those of them that come back enter again by themselves."""
+    return type(obj), ()
+
+
+def reduce_index(recorder: Recorder, obj: Any) -> Reduction:
+    """An index. A series or a column may have its memory, and be written to."""
+    reduced = recorder.plain(obj)
+    shared = _shared(getattr(obj, "_references", None))
+    if shared is None or type(reduced) is not tuple or any(reduced[2:]):
+        return reduced
+    return (*reduced[:2], (shared,), None, None, set_index)
+
+
+def _shared(references: Any) -> Any:
+    """The list of who shares memory; None where nobody could notice a write."""
+    noted = getattr(references, "referenced_blocks", None)  # older versions have none
+    if noted is None or len(noted) < 2:
+        return None
+    living = [each for reference in list(noted) if (each := reference()) is not None]
+    # Indexes are not written to: among themselves they may share whatever they like.
+    return references if len(living) > 1 and any(map(_is_block, living)) else None
+
+
+def _is_block(obj: Any) -> bool:
+    return hasattr(type(obj), "mgr_locs")
 
 
 def reduce_texts(recorder: Recorder, obj: Any) -> Reduction:
@@ -67,14 +135,32 @@ def reduce_series(recorder: Recorder, obj: Any) -> Reduction:
     """What a series holds. After `del series[label]` and `pop` pandas' own note of the values'
     places still has the last one, which is no more, and pandas fails to pickle it."""
     (block,), index = obj.blocks, obj.axes[0]
+    shared = _shared(block.refs)
     noted, every = block.mgr_locs, slice(0, len(index), 1)
     if len(block.values) == len(index) and not (noted.is_slice_like and noted.as_slice == every):
         obj = type(obj)(block.make_block_same_class(block.values, type(noted)(every)), index)
-    return recorder.plain(obj)
+    reduced = recorder.plain(obj)
+    if type(reduced) is not tuple or len(reduced) < 3 or type(reduced[2]) is not tuple:
+        return reduced
+    # The first three parts are for pandas of long ago. They hold a slice of the index, made for
+    # the pickle, which would stand in the index's list and in the record.
+    state = ([], [], [], *reduced[2][3:])
+    if shared is None:
+        return (*reduced[:2], state, *reduced[3:])
+    return (*reduced[:2], (state, shared), None, None, set_series)
 
 
+def inherited(kind: type) -> Reduce | None:
+    """How a kind of index, or of columns, is taken apart, whatever it is called."""
+    for base in type.mro(kind)[1:]:
+        found = _BASES.get((type_module(base), _NAME(base)))
+        if found is not None:
+            return found
+    return None
+
+
+_NAME = type.__dict__["__name__"].__get__  # no metaclass is asked
 _CLASS_HAS = "_metadata"
-_BLOCKS = "pandas.core.internals.blocks"
 _ARROW = [
     ("pandas.core.arrays.arrow.array", "ArrowExtensionArray"),
     ("pandas.core.arrays.string_arrow", "ArrowStringArray"),
@@ -84,9 +170,15 @@ _ARROW = [
 ]
 _FRAMES = [("pandas", "DataFrame"), ("pandas.core.frame", "DataFrame")]
 _FRAMES += [("pandas", "Series"), ("pandas.core.series", "Series")]
+_INDEX = [("pandas", "Index"), ("pandas.core.indexes.base", "Index")]
+_BASES: dict[tuple[str, str], Reduce] = {
+    **dict.fromkeys(_INDEX, reduce_index),
+    ("pandas.core.internals.blocks", "Block"): reduce_block,
+}
 NAMED: dict[tuple[str, str], Reduce] = {
     **dict.fromkeys(_FRAMES, reduce_frame),
     ("pandas.core.internals.managers", "SingleBlockManager"): reduce_series,
-    **{(_BLOCKS, name): reduce_block for name in ("NumpyBlock", "NumericBlock")},
+    ("pandas._libs.internals", "BlockValuesRefs"): reduce_references,
     **dict.fromkeys(_ARROW, reduce_texts),
+    **dict.fromkeys(_INDEX, reduce_index),
 }
