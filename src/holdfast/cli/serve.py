@@ -13,7 +13,15 @@ import click
 from holdfast.cli.extra import extra
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.quantities import Port
-from holdfast.cli.settings import AUTHS, CHECKPOINTS, EGRESS, ENGINES, LOG_FORMATS, SESSIONS
+from holdfast.cli.settings import (
+    AUTHS,
+    CHECKPOINTS,
+    EGRESS,
+    ENGINES,
+    LOG_FORMATS,
+    NETWORK,
+    SESSIONS,
+)
 
 if TYPE_CHECKING:
     from holdfast.sandbox.admission import Tenant
@@ -85,7 +93,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tokens",
     metavar="FILE",
-    help="Further tokens, with a quota each; they lead to sandboxes only.",
+    help="Further tokens, with a quota and limits each; they lead to sandboxes only.",
 )
 @click.option("--quota", metavar="N", help="Sandboxes of such a token, if the file does not say.")
 @click.option("--max-starting", metavar="N", help="Sandboxes being made at once.  [default: 4]")
@@ -99,6 +107,11 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="Have sandboxes of this template ready from the beginning; may be repeated.",
+)
+@click.option(
+    "--network",
+    type=click.Choice(NETWORK),
+    help="Whether a sandbox may ask for the host's network.  [default: on]",
 )
 @click.option(
     "--egress",
@@ -237,6 +250,7 @@ def _kept(
         wait_seconds=number("max_wait"),
         idle_timeout=number("idle_timeout"),
         checkpoints=settings["checkpoints"] == "on",
+        network=settings["network"] == "on",
         limits=Limits(
             memory_bytes=int(number("sandbox_memory")),
             cpus=number("sandbox_cpus"),

@@ -22,6 +22,7 @@ LOG_FORMATS = ("text", "json")
 EGRESS = ("public", "any", "off")
 SESSIONS = ("auto", "on", "off")
 CHECKPOINTS = ("on", "off")
+NETWORK = ("on", "off")
 
 
 def _text(value: object) -> object:
@@ -154,6 +155,7 @@ KNOWN = (
     Setting(name="max_starting", parse=_count(1), default=lambda _: 4),
     Setting(name="max_waiting", parse=_count(0), default=lambda _: 16),
     Setting(name="max_wait", parse=_amount, default=lambda _: 30.0, unit="seconds"),
+    Setting(name="network", parse=_one_of(*NETWORK), default=lambda _: "on"),
     Setting(name="egress", parse=_one_of(*EGRESS), default=lambda _: "public"),
     Setting(name="idle_timeout", parse=_amount, default=lambda _: 300.0, unit="seconds"),
     Setting(name="sandbox_memory", parse=_bytes(16 << 20), default=lambda _: 2 << 30, unit="bytes"),

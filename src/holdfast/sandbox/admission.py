@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from holdfast.model.errors import Busy
+from holdfast.sandbox.allowance import EVERYTHING, Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Tenant:
 
     name: str
     sandboxes: int | None = None  # at once; None: as many as the server has room for
+    allowance: Allowance = EVERYTHING
+    shared: tuple[str, ...] = ()  # the owner's snapshots and templates that it may begin from
 
 
 OWNER = Tenant("")  # who holds the server's own token

@@ -44,6 +44,13 @@ STOP_SECONDS = 20.0
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
+def check_holder(holder: str, tenant: Tenant) -> None:
+    """Whether somebody may use a sandbox whose token they have: it is theirs, the owner's, or they
+    are the owner. Raises Denied."""
+    if holder and tenant.name not in ("", holder):
+        raise Denied("the sandbox belongs to another token of this server")
+
+
 class Fleet:
     """The sandboxes that this server owns."""
 
@@ -119,6 +126,7 @@ class Fleet:
     ) -> tuple[LiveSandbox, str]:
         """A new sandbox and its token. Raises HoldfastError; Busy at a limit."""
         self._check_going()
+        request = tenant.allowance.settle(request, self.engine.name, self.settings.limits)
         self._maker.check(request)
         identity, token = secrets.token_hex(16), secrets.token_urlsafe(32)
         with self.admission.room(tenant):
@@ -126,7 +134,7 @@ class Fleet:
                 lease = await self._own(identity, request, tell)
                 try:
                     with span("sandbox.make", sandbox=identity, engine=self.engine.name):
-                        made = await self._maker.make(request)
+                        made = await self._maker.make(request, tenant)
                 except BaseException:
                     await owning.release(lease)
                     raise
@@ -190,12 +198,15 @@ class Fleet:
         if live is not None:
             if not keeping.fits(token, live.token):
                 raise Denied("the sandbox token is wrong")
+            check_holder(live.holder, tenant)
             if live.client is not None:
                 raise Conflict("another client is attached to this sandbox")
             return live
         owner, kept = await asyncio.to_thread(self._looked, identity)
-        if kept is not None and not keeping.fits(token, kept.token):
-            raise Denied("the sandbox token is wrong")
+        if kept is not None:
+            if not keeping.fits(token, kept.token):
+                raise Denied("the sandbox token is wrong")
+            check_holder(kept.tenant, tenant)
         if identity in self._restoring:
             raise Conflict("another client is restoring this sandbox")
         if kept is not None and owner is None:
@@ -205,12 +216,15 @@ class Fleet:
         self.admission.check(tenant)  # before its owner lets it go
         plea = Plea(sandbox_id=identity, token=keeping.token_hash(token), lease=owner.token)
         if await asyncio.to_thread(handing.ask, self.store, owner, plea):
-            return await asyncio.to_thread(self._kept, identity)
+            kept = await asyncio.to_thread(self._kept, identity)
+            check_holder(kept.tenant, tenant)
+            return kept
         try:
             # Its owner may have put it away all the same, and only its answer was not waited for.
             kept = await asyncio.to_thread(self._kept, identity, kept)
         except NotFound:
             raise Conflict("the sandbox runs on another server, which cannot be reached") from None
+        check_holder(kept.tenant, tenant)
         await asyncio.to_thread(handing.want, self.store, kept.checkpoint, self.settings.url)
         return kept
 
@@ -248,6 +262,8 @@ class Fleet:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
         self._check_going()
         self.admission.check(tenant)
+        if kept.tenant == tenant.name:
+            tenant.allowance.check(kept.request, self.engine.name)
         kept.check(self.engine, self._catalogue.find(kept.request.image).digest)
 
     async def restore(
@@ -362,6 +378,13 @@ class Fleet:
 
     def _roll_back(self, sandbox: LiveSandbox, to: str | None) -> Checkpoint:
         subject = keeping.subject_of(sandbox.identity)
+        if to is not None:
+            try:
+                known = self.store.resolve(to).subject == subject
+            except HoldfastError:
+                known = False
+            if not known:  # and nothing is said of what others have under that name
+                raise NotFound(f"this sandbox has no checkpoint {to!r:.100}")
         return self.store.rollback(subject, to, lease=sandbox.lease)
 
     def _undo(self, sandbox: LiveSandbox) -> None:

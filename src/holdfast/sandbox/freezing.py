@@ -161,11 +161,11 @@ class Freezer:
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
 
-    async def snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
-        """Keep the files of a sandbox under a name. Raises HoldfastError."""
+    async def snapshot(self, sandbox: LiveSandbox, name: str, tenant: str = "") -> Checkpoint:
+        """Keep the files of a sandbox under a tenant's name for them. Raises HoldfastError."""
         keeping.check_name(name)
         self.engine.capabilities.need("snapshot", self.engine.name)
-        return await whole(self._snapshot(sandbox, name))
+        return await whole(self._snapshot(sandbox, keeping.stored_name(name, tenant)))
 
     async def _snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
         async with sandbox.work:
@@ -193,5 +193,6 @@ def moment_of(sandbox: LiveSandbox, frozen: Frozen) -> Moment:
         frozen.executions,
         sandbox.session,
         frozen.running,
+        sandbox.holder,
     )
     return Moment(config, frozen.files, frozen.image)

@@ -52,6 +52,27 @@ def template_subject(name: str) -> Subject:
     return Subject("sandbox", f"{TEMPLATES}{name}")
 
 
+def stored_name(name: str, tenant: str) -> str:
+    """What a tenant's snapshot or template is called in the store: names belong to whoever gave
+    them. Those of the owner, whose name is empty, are as they were given."""
+    if not tenant:
+        return name
+    if not _NAME.fullmatch(tenant):  # a name that fits has no such sign
+        tenant = f"={hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return f"{tenant}/{name}"
+
+
+def find_name(
+    store: Store, make: Callable[[str], Subject], name: str, tenant: str, shared: Sequence[str]
+) -> str:
+    """What a snapshot or a template is called that a tenant means: its own, or one of the owner's
+    that is shared with it. Its own, where there is neither."""
+    own = stored_name(name, tenant)
+    if own != name and name in shared and store.head(make(own)) is None:
+        return name
+    return own
+
+
 def check_name(name: str) -> None:
     """Names that become part of a subject. Raises BadInput."""
     if not _NAME.fullmatch(name):
@@ -81,6 +102,7 @@ class Kept:
     memory: tuple[str, ...]
     layer: int  # bytes of its files as they are packed
     session: bool = False  # whether there is a session among its files
+    tenant: str = ""  # whose it is; empty: the owner's
     running: Sequence[Running] = ()  # executions, and what belongs to none
 
     def check(self, engine: Engine, root_digest: str) -> None:
@@ -213,8 +235,10 @@ def config_of(
     executions: Sequence[Mapping[str, object]],
     session: bool = False,
     running: Sequence[Running] = (),
+    tenant: str = "",
 ) -> dict[str, object]:
     return {
+        **({"tenant": tenant} if tenant else {}),
         "request": msgspec.json.decode(msgspec.json.encode(request)),  # lists, no tuples
         "token": token,
         "epoch": epoch,
@@ -253,6 +277,7 @@ def read(store: Store, checkpoint: Checkpoint) -> Kept:
             executions=list(config["processes"]),
             environment=environment,
             session=config.get("session") is True,
+            tenant=str(config.get("tenant", "")),
             running=[(str(identity), int(owed)) for identity, owed in config.get("running", ())],
             memory=tuple(name.removeprefix(MEMORY) for name in sizes if name.startswith(MEMORY)),
             layer=sizes[FILES],

@@ -84,6 +84,7 @@ class LiveSandbox:
     ) -> None:
         self.identity = identity
         self.tenant = tenant  # in whose quota it counts
+        self.holder = tenant.name  # whose it is, wherever it comes back; empty: the owner's
         self.token = token  # its hash
         self.request = request
         self.body = body

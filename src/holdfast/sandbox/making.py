@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.model.errors import BadInput, Unsupported
+from holdfast.model.errors import BadInput, NotFound, Unsupported
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.sandbox import egress, keeping
+from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.chores import Chores
+from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.templates import Templates
@@ -55,6 +57,10 @@ class Maker:
             raise Unsupported("this server takes no checkpoints")
         if request.engine not in (None, "auto", engine.name):
             raise Unsupported(f"this server has the engine {engine.name}, not {request.engine}")
+        if request.network and not self._settings.network:
+            raise Unsupported(
+                "this server gives no sandbox the host's network", hint="serve --network on"
+            )
         if request.network:
             engine.capabilities.need("network", engine.name)
         if request.offline and (request.network or request.ports or request.egress):
@@ -76,17 +82,17 @@ class Maker:
                 "what runs in a template was begun before", hint="leave `offline` or it away"
             )
 
-    async def make(self, request: CreateRequest) -> Made:
+    async def make(self, request: CreateRequest, tenant: Tenant = OWNER) -> Made:
         """Raises HoldfastError and leaves nothing."""
         if request.template is None:
-            return Made(await self._body(request), request)
-        body, kept = await self._templates.body(request)
+            return Made(await self._body(request, tenant), request)
+        body, kept = await self._templates.body(request, tenant)
         settled = msgspec.structs.replace(
             request, image=kept.request.image, network=kept.request.network
         )
         return Made(body, settled, kept.epoch, kept.session)
 
-    async def _body(self, request: CreateRequest) -> Body:
+    async def _body(self, request: CreateRequest, tenant: Tenant) -> Body:
         plain = (
             request.limits is None
             and request.filesystem_snapshot_name is None
@@ -98,13 +104,23 @@ class Maker:
         fill = None
         root = self._catalogue.find(request.image)
         if request.filesystem_snapshot_name is not None:
-            subject = keeping.snapshot_subject(request.filesystem_snapshot_name)
-            kept = await asyncio.to_thread(keeping.look, self._store, subject)
+            asked = request.filesystem_snapshot_name
+            kept = await asyncio.to_thread(self._snapshot, asked, tenant)
             if kept.environment.get("root") != root.digest:
                 raise Unsupported("the snapshot belongs to another root")
             fill = keeping.filling(self._store, kept)
         limits = self._settings.limits.capped(request.limits)
         return await self._workshop.make(root, limits, network=request.network, fill=fill)
+
+    def _snapshot(self, name: str, tenant: Tenant) -> Kept:
+        make = keeping.snapshot_subject
+        found = keeping.find_name(self._store, make, name, tenant.name, tenant.shared)
+        try:
+            return keeping.look(self._store, make(found))
+        except NotFound:
+            raise NotFound(
+                f"there is no snapshot {name!r:.100}", hint="snapshot_filesystem makes one"
+            ) from None
 
     async def _plain(self) -> Body:
         body = await self._workshop.make(self._catalogue.default, self._settings.limits)

@@ -107,7 +107,7 @@ class Reviver:
                 image=image if exact else None,
             )
         sandbox = LiveSandbox(identity, token, request, body, limits, kept.epoch)
-        sandbox.session = kept.session
+        sandbox.session, sandbox.holder = kept.session, kept.tenant
         try:
             if exact:
                 for each in kept.executions:

@@ -23,6 +23,7 @@ class Settings:
     wait_seconds: float = WAIT_SECONDS
     idle_timeout: float = 300.0  # for a client that does not say
     checkpoints: bool = True
+    network: bool = True  # whether a sandbox may have the host's
     limits: Limits = field(default_factory=Limits)
     images: tuple[tuple[str, Path], ...] = ()
     templates: tuple[str, ...] = ()  # of which bodies stand ready from the beginning

@@ -18,6 +18,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, Conflict, HoldfastError, NotFound
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest
 from holdfast.sandbox import keeping, languages
+from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.catalogue import Catalogue
 from holdfast.sandbox.chores import Chores
@@ -82,9 +83,10 @@ class Templates:
 
     # -- keeping
 
-    async def save(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
-        """Keep a sandbox that goes on as a template. Raises HoldfastError."""
+    async def save(self, sandbox: LiveSandbox, name: str, tenant: str = "") -> Checkpoint:
+        """Keep a sandbox that goes on as a template of a tenant. Raises HoldfastError."""
         keeping.check_name(name)
+        name = keeping.stored_name(name, tenant)
         engine = self._workshop.engine
         engine.capabilities.need("snapshot", engine.name)
         async with sandbox.work:
@@ -142,10 +144,11 @@ class Templates:
 
     # -- bodies
 
-    async def body(self, request: CreateRequest) -> tuple[Body, Kept]:
+    async def body(self, request: CreateRequest, tenant: Tenant = OWNER) -> tuple[Body, Kept]:
         """A body in which everything is as the template has it. Raises HoldfastError."""
-        stock = await self._stock(str(request.template))
+        stock = await self._stock(str(request.template), tenant)
         kept = stock.kept
+        tenant.allowance.check(kept.request, self._workshop.engine.name)
         if request.image not in (None, kept.request.image or "default"):
             raise BadInput("the template has another image", hint="leave the image away")
         if request.network and not kept.request.network:
@@ -154,16 +157,15 @@ class Templates:
             return ready, kept
         return await self._make(stock, self._settings.limits.capped(request.limits)), kept
 
-    async def _stock(self, name: str) -> Stock:
+    async def _stock(self, asked: str, tenant: Tenant = OWNER) -> Stock:
         """The newest of a template, on this machine. Raises NotFound, Unsupported..."""
-        keeping.check_name(name)
+        keeping.check_name(asked)
         async with self._stocking:
-            subject = keeping.template_subject(name)
             try:
-                kept = await asyncio.to_thread(keeping.look, self._store, subject)
+                name, kept = await asyncio.to_thread(self._look, asked, tenant)
             except NotFound:
                 raise NotFound(
-                    f"there is no template {name!r:.100}", hint="holdfast template create"
+                    f"there is no template {asked!r:.100}", hint="holdfast template create"
                 ) from None
             held = self._stocks.get(name)
             if held is not None and held.kept.checkpoint == kept.checkpoint:
@@ -174,6 +176,11 @@ class Templates:
             stock = Stock(kept, self._folder / f"{kept.checkpoint}-{secrets.token_hex(4)}")
             await asyncio.to_thread(self._fetch, stock)
             return self._put(name, stock)
+
+    def _look(self, name: str, tenant: Tenant) -> tuple[str, Kept]:
+        make = keeping.template_subject
+        found = keeping.find_name(self._store, make, name, tenant.name, tenant.shared)
+        return found, keeping.look(self._store, make(found))
 
     def _fetch(self, stock: Stock) -> None:
         try:

@@ -38,6 +38,7 @@ from holdfast.sandbox.live import LiveSandbox
 from holdfast.server.connection import Connection
 from holdfast.server.executions import Executions
 from holdfast.server.files import do_to_files
+from holdfast.server.tenants import tenant_of
 
 log = logging.getLogger("holdfast.server")
 
@@ -47,6 +48,7 @@ class Attachment:
 
     def __init__(self, socket: WebSocket, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._tenant = tenant_of(socket.scope).name
         self._connection = Connection(socket)
         self.tell, self._say = self._connection.tell, self._connection.say
         self.executions = Executions(self._connection)
@@ -106,7 +108,7 @@ class Attachment:
             case SnapshotRequest():
                 await self._snapshot(sandbox, request)
             case SaveTemplateRequest():
-                made = await self._fleet.templates.save(sandbox, request.name)
+                made = await self._fleet.templates.save(sandbox, request.name, self._tenant)
                 await self._say(
                     TemplateEvent(
                         event="template",
@@ -179,7 +181,7 @@ class Attachment:
     async def _snapshot(self, sandbox: LiveSandbox, request: SnapshotRequest) -> None:
         await self.tell(Fact.SNAPSHOT_BEGUN)
         try:
-            made = await self._fleet.freezer.snapshot(sandbox, request.name)
+            made = await self._fleet.freezer.snapshot(sandbox, request.name, self._tenant)
         except HoldfastError as error:
             await self.tell(
                 Fact.SNAPSHOT_FAILED, str(error), error=error, request_id=request.request_id

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from holdfast.model.errors import Denied, HoldfastError, NotFound
 from holdfast.sandbox import keeping
 from holdfast.sandbox.admission import OWNER
-from holdfast.sandbox.fleet import Fleet
+from holdfast.sandbox.fleet import Fleet, check_holder
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.sandbox.switchboard import Channel
 from holdfast.server.doors import Access, route, websocket
@@ -68,6 +68,7 @@ class Ports:
             raise NotFound(f"no sandbox {identity[:50]!r} runs here")
         if tenant_of(request.scope) is not OWNER and not keeping.fits(_token(request), found.token):
             raise Denied("the sandbox token is missing or wrong", hint=f"send {TOKEN_HEADER}")
+        check_holder(found.holder, tenant_of(request.scope))
         return found
 
     async def http(self, request: Request) -> Response:
