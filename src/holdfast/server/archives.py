@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from holdfast.model.errors import BadInput, UsageError
+from holdfast.model.errors import BadInput, Corrupt, UsageError
 from holdfast.server import shapes
 from holdfast.server.doors import Access, route
 
@@ -74,6 +74,11 @@ class Archives:
             return JSONResponse(await to_thread.run_sync(take, limiter=self._limit()))
         except ClientDisconnect:
             raise BadInput("the archive was not sent to its end; nothing was taken in") from None
+        except Corrupt as error:  # what was sent, not what is here
+            raise BadInput(
+                f"the archive cannot be taken in: {error}",
+                hint="it is damaged or not whole; nothing was taken in: export it again",
+            ) from None
 
     def _limit(self) -> CapacityLimiter:
         # Made on the first call, because a limiter belongs to the loop that it was made in.
