@@ -15,7 +15,7 @@ WORKERS ?= 3
 ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 CODE := src tests $(wildcard benchmarks examples)
 
-.PHONY: help setup setup-test setup-soak web run test check lint types layers format soak bench lock clean
+.PHONY: help setup setup-test setup-soak web run test test-lowest check lint types layers format soak bench lock clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -41,6 +41,16 @@ run: setup web ## set up and start the server: make run ARGS="--port 9000"
 test: setup-test check ## set up, then lint, types, layers and all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --max-worker-restart 1 --dist loadfile -m "not soak and not alone" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "alone and not soak" $(or $(PYTEST_ARGS),$(ALONE))
+
+# Engines, browsers, Node and schemathesis do not depend on the versions of our libraries, and the pages of
+# the documentation show what the newest versions of libraries print.
+LOWEST = $(filter-out $(addprefix tests/,clients dashboard docs emulators oci sandbox system),$(patsubst %/,%,$(wildcard tests/*/))) \
+    --ignore tests/integrations/test_jupyterlab.py \
+    --deselect tests/server/test_verbs.py::test_schemathesis_finds_nothing
+
+test-lowest: ## the tests without engines, with the oldest versions of all libraries that pyproject.toml allows
+	@scripts/setup-python lowest
+	.cache/lowest/bin/python -m pytest -n $(WORKERS) --max-worker-restart 1 --dist loadfile -m "not soak and not alone" $(or $(PYTEST_ARGS),$(LOWEST))
 
 check: lint types layers ## what can be said without running anything
 

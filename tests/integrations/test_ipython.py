@@ -63,7 +63,10 @@ class Kernel:
                 case "error":
                     said.append(f"{content['ename']}: {content['evalue']}")
 
-        reply = self._client.execute_interactive(code, output_hook=heard, timeout=DEADLINE)
+        # After a cell that fails, some kernels refuse for a moment whatever else they are sent.
+        reply = self._client.execute_interactive(
+            code, output_hook=heard, timeout=DEADLINE, stop_on_error=False
+        )
         self.said = "".join(said)
         self.number = reply["content"]["execution_count"]
         assert reply["content"]["status"] == ("error" if fails else "ok"), self.said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ class Thing:
     name: str
     code: str
     check: str
+    pandas_2: str = "exact"  # the outcome with pandas 2, which keeps a view where pandas 3 copies
 
 
 THINGS = (
@@ -67,7 +69,8 @@ THINGS = (
     Thing("shorter", "shorter = pd.Series(range(9), index=list('abcdefghi'))\n"
           "del shorter['c']\npopped = shorter.pop('a')",
           "shorter.tolist() == [1, 3, 4, 5, 6, 7, 8] and ''.join(shorter.index) == 'bdefghi'"
-          " and popped == 0 and (shorter.__delitem__('i'), shorter.sum())[1] == 26"),
+          " and popped == 0 and (shorter.__delitem__('i'), shorter.sum())[1] == 26",
+          pandas_2="rebuilt"),
     Thing("indexed", "indexed = pd.DataFrame({'v': [1, 2, 3]},"
           " index=pd.MultiIndex.from_tuples([('a', 1), ('a', 2), ('b', 1)], names=['k', 'n']))",
           "indexed.loc[('a', 2), 'v'] == 2 and indexed.index.names == ['k', 'n']"),
@@ -115,7 +118,8 @@ def seen() -> Seen:
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.name)
 def test_a_thing(seen: Seen, thing: Thing) -> None:
-    assert seen.made[thing.name].outcome == "exact", seen.made[thing.name]
+    outcome = thing.pandas_2 if version("pandas").startswith("2.") else "exact"
+    assert seen.made[thing.name].outcome == outcome, seen.made[thing.name]
     result = seen.checks[thing.name]
     assert result.error is None, result.error.traceback
     assert result.value is True

@@ -75,8 +75,13 @@ def test_the_command_works_from_elsewhere_and_keeps_a_checkout_in_place(reposito
     assert host.installing("s3", None, "/p") == "/p -m pip install 'holdfast[s3]'"
 
 
-def test_the_extras_are_those_of_the_package(repository: Path) -> None:
+def test_doctor_looks_for_every_declared_library(repository: Path) -> None:
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    assert set(host.EXTRAS) == set(project["optional-dependencies"])
+    extras = {
+        name: {each.partition(">=")[0] for each in needs if not each.startswith("holdfast[")}
+        for name, needs in project["optional-dependencies"].items()
+    }
+    assert {name: set(libraries) for name, libraries in host.EXTRAS.items()} == extras
+    assert set(host.CORE_LIBRARIES) == {each.partition(">=")[0] for each in project["dependencies"]}

@@ -17,16 +17,27 @@ NEXT_PYTHON = (3, 14)
 LEAST_KERNEL = (5, 11)  # overlayfs in a user namespace, pidfds, CAP_CHECKPOINT_RESTORE
 SCAN_KERNEL = (6, 7)  # PAGEMAP_SCAN
 
-CORE_LIBRARIES = ("blake3", "click", "cloudpickle", "msgspec", "numpy", "rich")
+CORE_LIBRARIES = (
+    "blake3",
+    "click",
+    "cloudpickle",
+    "msgspec",
+    "numpy",
+    "rich",
+    "uuid-utils",
+    "xxhash",
+    "zstandard",
+)
 EXTRAS = {
-    "server": ("starlette", "uvicorn", "websockets"),
+    "server": ("anyio", "h11", "starlette", "uvicorn", "websockets"),
     "s3": ("obstore",),
     "encryption": ("cryptography",),
     "jupyter": ("ipython",),
-    "langgraph": ("langgraph",),
-    "mcp": ("mcp",),
+    "langgraph": ("langchain-core", "langgraph", "langgraph-checkpoint"),
+    "mcp": ("mcp", "mcp-types"),
     "otel": ("opentelemetry-api",),
-    "repl": ("prompt_toolkit",),
+    "repl": ("prompt_toolkit", "pygments"),
+    "testing": ("hypothesis", "mfusepy", "pytest", "pytest-asyncio"),
 }
 
 
