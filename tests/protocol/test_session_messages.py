@@ -53,7 +53,7 @@ def schema_of_the_types() -> dict[str, object]:
 
 
 def in_one_order(schema: object) -> object:
-    """The schema with the alternatives of each `anyOf` sorted: msgspec's versions differ in that."""
+    """The schema with each `anyOf` sorted, because versions of msgspec order it differently."""
     if isinstance(schema, dict):
         ordered = {name: in_one_order(each) for name, each in schema.items()}
         if "anyOf" in ordered:

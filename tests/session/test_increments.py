@@ -275,8 +275,8 @@ CHANGES = (
     "df.rename(columns={'x': 'y', 'y': 'x'}, inplace=True)",
     "df.iloc[[3, 1]] = df.iloc[[1, 3]].to_numpy()",
     "df.ffill(inplace=True)",
-    "df['c'] = df['c'].astype('category')\n"
-    "df['c'] = df['c'].cat.as_unordered() if df['c'].cat.ordered else df['c'].cat.as_ordered()",
+    ("df['c'] = df['c'].astype('category')\n"
+    "df['c'] = df['c'].cat.as_unordered() if df['c'].cat.ordered else df['c'].cat.as_ordered()"),
     "df['c'] = df['c'].cat.add_categories(['z']) if df['c'].cat.categories.size < 4 else df['c'].cat.remove_categories(df['c'].cat.categories[-1:])",
     "ser.where(ser > 0, i, inplace=True)",
     "ser.mask(ser > 1, -1.0, inplace=True)",

@@ -120,15 +120,19 @@ def test_the_locks_agree_with_each_other_and_with_the_project(repository: Path) 
     wanted = [*project["dependencies"]]
     for extra in project["optional-dependencies"].values():
         wanted.extend(extra)
-    for group in document["dependency-groups"].values():
-        wanted.extend(group)
-    for text in wanted:
-        requirement = Requirement(text)
-        if requirement.name == project["name"]:  # an extra that takes in another
-            continue
-        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        assert name in test_lock, f"{name} is not locked: make lock"
-        assert all(requirement.specifier.contains(version) for version in test_lock[name])
+    groups = document["dependency-groups"]
+    for lock, texts in (
+        (test_lock, [*wanted, *groups["build"], *groups["dev"]]),
+        (locked(repository, "kinds.txt"), groups["kinds"]),
+    ):
+        for text in texts:
+            requirement = Requirement(text)
+            name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+            if name == project["name"]:  # an extra that takes in another
+                continue
+            assert name in lock, f"{name} is not locked: make lock"
+            assert any(requirement.specifier.contains(version) for version in lock[name])
+    assert set(groups) == {"build", "dev", "kinds"}
     for text in project["dependencies"]:
         assert re.sub(r"[-_.]+", "-", Requirement(text).name).lower() in run_lock
 
