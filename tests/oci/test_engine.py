@@ -29,6 +29,37 @@ def test_there_must_be_a_runc() -> None:
         Runc((), {"HOLDFAST_RUNC": "/nowhere/runc", "PATH": ""})
 
 
+def test_only_runc_says_absent(tmp_path: Path) -> None:
+    assert Runc(("--root", str(tmp_path)), os.environ).status("nowhere") == "absent"
+    broken = tmp_path / "held"
+    broken.mkdir()
+    (broken / "state.json").write_text("{")
+    with pytest.raises(EngineFailed, match="runc state held ended with code 1"):
+        Runc(("--root", str(tmp_path)), os.environ).status("held")
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo input/output error >&2; exit 1", "input/output error"),
+        ("kill -9 $$", "code -9"),
+        ("echo '{}'", "printed no state"),
+        ("echo '[1]'", "printed no state"),
+        ("echo running", "printed no state"),
+    ],
+)
+def test_unknown_status_is_an_error(script: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed, match=told):
+        failing_runc(tmp_path, script).status("held")
+
+
+def failing_runc(folder: Path, script: str) -> Runc:
+    program = folder / "runc"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Runc((), {**os.environ, "HOLDFAST_RUNC": str(program)})
+
+
 def supervised(
     shell: Runc, script: str, limits: Limits, ready: Callable[[], bool] = lambda: True
 ) -> list[Process]:

@@ -155,6 +155,22 @@ def test_a_full_disk_half_way_loses_nothing(node: Node, small_disk: Path) -> Non
     shut_down(node, before, left)
 
 
+def test_a_runc_that_fails_loses_nothing(node: Node, tmp_path: Path) -> None:
+    """A container whose status runc does not tell counts as running, and is neither dropped from
+    the plan nor reported as ended."""
+    start_all(node, ["steady"])
+    runc = tmp_path / "runc"
+    runc.write_text("#!/bin/sh\necho input/output error >&2\nexit 1\n")
+    runc.chmod(0o755)
+    report = Finalizer({**node.environ, "HOLDFAST_RUNC": str(runc)}).run(60, jobs=1)
+    (result,) = report.results
+    assert (result.outcome, report.complete) == ("running", False)
+    assert "runc does not answer" in result.reason
+    assert node.status("steady") == "RUNNING"
+    code, _, found = told(command(node.environ, "finalize", "--deadline", "60"))
+    assert (code, found["steady"]["outcome"]) == (0, "saved")
+
+
 @pytest.mark.soak
 def test_twenty_under_a_deadline(node: Node, small_disk: Path) -> None:
     names = [f"job{number:02}" for number in range(MANY)]

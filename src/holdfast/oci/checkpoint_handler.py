@@ -244,7 +244,13 @@ class CheckpointHandler:
         self._runc.need("kill", it.id, "KILL")
         self._runc.call("resume", it.id)  # a frozen process does not die of a signal everywhere
         end = time.monotonic() + _KILL_SECONDS
-        while (status := self._runc.status(it.id)) not in ("stopped", "absent"):
+        while True:
+            try:
+                status = self._runc.status(it.id)
+            except EngineFailed as error:  # not an answer: ask again until the time is up
+                status = f"in an unknown state ({error})"
+            if status in ("stopped", "absent"):
+                return
             if time.monotonic() > end:
                 raise EngineFailed(f"{it.subject} was killed and is still {status}")
             time.sleep(0.02)

@@ -21,6 +21,7 @@ from holdfast.runtime.command import Outcome, run
 
 STEP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
+_ABSENT = "container does not exist"  # runc's words; its exit code is 1 for every failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,26 @@ class Runc:
         return outcome.stdout
 
     def state(self, container_id: str) -> dict[str, object] | None:
-        """What runc knows about a container, or None if it knows none."""
+        """The state of a container, or None if runc answers that it does not exist.
+
+        Raises EngineFailed if runc fails in any other way: a runc that is missing, killed or
+        stopped by a deadline says nothing about the container, which may be running.
+        """
         outcome = self.call("state", container_id)
-        if not outcome.succeeded:
+        if outcome.code is not None and _ABSENT in outcome.stderr:
             return None
-        told = json.loads(outcome.stdout)
-        return told if isinstance(told, dict) else None
+        if not outcome.succeeded:
+            raise EngineFailed(f"runc state {container_id} {outcome.reason()}")
+        try:
+            told = json.loads(outcome.stdout)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict) or not isinstance(told.get("status"), str):
+            raise EngineFailed(f"runc state {container_id} printed no state")
+        return told
 
     def status(self, container_id: str) -> str:
-        """`created`, `running`, `paused`, `stopped`, or `absent`."""
+        """`created`, `running`, `paused`, `stopped` or `absent`; raises EngineFailed."""
         state = self.state(container_id)
         return str(state["status"]) if state else "absent"
 

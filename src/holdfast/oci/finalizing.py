@@ -100,7 +100,7 @@ class Finalizer:
         return [
             Candidate(record.subject, record.value, self._overview.newest(record), record.created)
             for state, record in self._overview.known()
-            if not state.unstarted and self._status(record) in ("running", "paused")
+            if not state.unstarted and self._status(record) in ("running", "paused", None)
         ]
 
     def run(
@@ -161,15 +161,23 @@ class Finalizer:
         except HoldfastError:
             return Result(subject=subject, outcome="ended", reason="it is gone")
         _await_undone(state)
-        ended = self._status(record) in ("stopped", "absent")
+        status = self._status(record)
+        if status is None:
+            reason = f"{reason}; runc does not answer, so the container may still be running"
+        ended = status in ("stopped", "absent")
         if ended and (killed := state.killed) is not None and killed.by == "checkpoint":
             # It was stopped by a checkpoint of ours.
             newest = _apart(lambda: self._overview.newest_id(record))
             return Result(subject=subject, outcome="saved", checkpoint=newest, reason=reason)
         return Result(subject=subject, outcome="ended" if ended else "running", reason=reason)
 
-    def _status(self, record: Record) -> str:
-        return Runc(("--root", record.root), self._environ).status(record.id)
+    def _status(self, record: Record) -> str | None:
+        """The status of a container, or None where runc does not tell. A container of unknown
+        status counts as running: a node must not go away under it because of a slow runc."""
+        try:
+            return Runc(("--root", record.root), self._environ).status(record.id)
+        except HoldfastError:
+            return None
 
 
 def _hurried(policy: Policy, seconds: float) -> Policy:

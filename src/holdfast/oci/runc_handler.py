@@ -267,9 +267,10 @@ class RuncHandler:
         if self.args.options.on("force"):
             # Whoever freezes or revives it just now must not find it gone half way.
             interrupt(self.state, self._container().undo(), self.policy.checkpoint_seconds)
-        running = self.runc.status(self.container_id) in ("running", "paused", "created")
+        # Where runc does not tell, the container counts as running, and its checkpoints stay.
+        running = self._status() not in ("absent", "stopped")
         code = self.runc.plain(self.args.argv)
-        if code != 0 or self.runc.status(self.container_id) not in ("absent", "stopped"):
+        if code != 0 or self._status() in ("running", "paused", "created"):
             return code
         try:
             ending.learn(self._container(), forced=running)
@@ -278,6 +279,13 @@ class RuncHandler:
         finally:
             self._forget()
         return 0
+
+    def _status(self) -> str:
+        try:
+            return self.runc.status(self.container_id)
+        except EngineFailed as error:
+            self.journal.write("warning", f"the status of the container is unknown: {error}")
+            return "unknown"
 
     def _say_created(self) -> int:
         told = self.runc.state(self.container_id)
