@@ -164,6 +164,35 @@ async def test_what_stays_in_memory_is_saved_at_the_end(make) -> None:
     assert await reasons(session) == ["automatic"]
 
 
+@pytest.mark.parametrize("automatic", ["cell", 1000])
+async def test_restore_from_memory_is_saved(make, store, automatic) -> None:
+    session = await make("kept", auto_checkpoint=automatic)
+    await session.execute("x = 1")
+    memory = await session.checkpoint(save_to_disk=False)
+    await session.execute("x = 2")
+    await session.checkpoint()
+    await session.restore(memory)
+    if automatic == "cell":  # a crash from here on loses nothing
+        await session._keeper.saving.settled()
+        assert (await session.show()).checkpoint.reason == "automatic"
+    await session.shutdown()
+    async with await Session.resume("kept", store=store) as again:
+        assert (await again.execute("x")).value == 1
+
+
+async def test_restore_from_a_file_is_saved(make, store, tmp_path: Path) -> None:
+    other = await make("other")
+    await other.execute("x = 1")
+    await other.checkpoint()
+    await other.export(tmp_path / "other.archive")
+    session = await make("kept", auto_checkpoint="cell")
+    await session.execute("x = 2")
+    await session.restore(tmp_path / "other.archive", trust=True)
+    await session.shutdown()
+    async with await Session.resume("kept", store=store) as again:
+        assert (await again.execute("x")).value == 1
+
+
 async def test_what_somebody_did_not_wait_for_is_saved_at_the_end(make) -> None:
     session = await make("left", auto_checkpoint=1000)
     await session.execute(SLOW)

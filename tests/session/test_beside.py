@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.session.noted import Noted, parts
 
 from holdfast.model.errors import CaptureFailed
+from holdfast.model.readiness import readable
 from holdfast.session import Session
 from holdfast.session.worker.memory.pagemap import PAGE
+from holdfast.testing.waiting import until
 
 SLOW = (
     "import time\n"
@@ -166,3 +171,127 @@ async def test_threads_that_threading_does_not_know_are_no_less_threads(slow: Se
     assert (await slow.checkpoint()).pause_ms > 90
     await run(slow, "e.release()\nSlow.seconds = 3.0\ntime.sleep(0.1)")
     assert (await slow.checkpoint()).pause_ms < 2500
+
+
+WITH_A_THREAD = """
+import threading
+held, go = threading.Lock(), threading.Event()
+def hold():
+    with held: go.wait()
+thread = threading.Thread(target=hold, daemon=True)
+thread.start()
+while not held.locked(): pass
+def refuse(): raise ValueError("never loads")
+def wait():
+    held.acquire()
+    return 1
+class Refuses:
+    def __reduce__(self): return refuse, ()
+class Waits:
+    def __reduce__(self): return wait, ()
+class Loads:
+    def __reduce__(self): return Loads, ()
+refuses, waits, loads = Refuses(), Waits(), Loads()
+"""
+
+
+async def test_threads_leave_nothing_unproven(session: Session) -> None:
+    """What cannot be read back is not called exact, also while other threads run."""
+    await run(session, WITH_A_THREAD)
+    report = (await session.checkpoint()).report
+    assert report["refuses"].outcome == "placeholder"
+    assert "never loads" in report["refuses"].reason
+    assert report["waits"].outcome == "rebuilt"
+    assert report["waits"].reason.startswith("it could not be read back")
+    assert report["loads"].outcome == "exact"
+
+
+async def test_record_behind_a_hanging_one_is_proven(session: Session) -> None:
+    """A record whose loading ends the child leaves those behind it to the next child."""
+    await run(
+        session,
+        "import os\ndef leave(): os._exit(1)\ndef refuse(): raise ValueError('never loads')\n"
+        "class Leaves:\n    def __reduce__(self): return leave, ()\n"
+        "class Refuses:\n    def __reduce__(self): return refuse, ()\n"
+        "a, b = Leaves(), Refuses()",
+    )
+    report = (await session.checkpoint()).report
+    assert (report["a"].outcome, report["b"].outcome) == ("placeholder", "placeholder")
+    assert "did not come to an end" in report["a"].reason
+    assert "never loads" in report["b"].reason
+
+
+HANGS = """
+import os, time
+def hang(told):
+    with open(told, "w") as file:
+        file.write(str(os.getpid()))
+    while True: time.sleep(60)
+class Hangs:
+    def __init__(self, told): self.told = told
+    def __reduce__(self): return hang, (self.told,)
+"""
+
+
+def ended(pid: int) -> bool:
+    """Whether a process that is none of ours ends soon."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(readable([watched], 10.0))
+    finally:
+        os.close(watched)
+
+
+async def test_proof_ends_with_its_worker(session: Session, tmp_path: Path) -> None:
+    """A child that loads what hangs does not outlive the worker that waits for it."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    await run(session, HANGS + f"hangs = Hangs({str(told)!r})")
+    task = asyncio.create_task(session.checkpoint())
+    child = int(await asyncio.to_thread(told.read_text))
+    assert session.pid is not None
+    os.kill(session.pid, 9)
+    with pytest.raises(CaptureFailed):
+        await task
+    assert await asyncio.to_thread(ended, child)
+
+
+HOST = """
+import asyncio, sys
+from holdfast.session import Session
+from holdfast.store import open_store
+async def main(told):
+    session = await Session("work", store=open_store("memory://")).start()
+    (await session.execute(SLOW + HANGS)).check()
+    await session.checkpoint()
+    await session.execute(f"Slow.__reduce__ = lambda self: hang({told!r})")
+    await session.checkpoint(timeout=None)
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_copy_without_limit_ends_with_its_host(tmp_path: Path) -> None:
+    """A capture that has no timeout, and hangs, does not outlive those who wait for it."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    code = f"SLOW, HANGS = {SLOW!r}, {HANGS!r}\n{HOST}"
+    host = subprocess.Popen([sys.executable, "-c", code, str(told)])
+    copy = int(told.read_text())
+    parent = int(Path(f"/proc/{copy}/stat").read_text().rpartition(")")[2].split()[1])
+    assert parent != host.pid  # it is a copy of the worker
+    host.kill()
+    host.wait()
+    assert ended(copy)
+
+
+async def test_copy_outlives_its_worker(slow: Session, store) -> None:
+    """A worker that dies after the moment of a capture does not take the capture with it."""
+    await run(slow, "x = 7")
+    task = asyncio.create_task(slow.checkpoint())
+    await until(lambda: slow._driver.arriving is not None and slow._driver.arriving.open, "a copy")
+    assert slow.pid is not None
+    os.kill(slow.pid, 9)
+    assert (await task).report["x"].outcome == "exact"

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.errors import CaptureFailed, Denied, HoldfastError, NotFound, UsageError
+from holdfast.model.errors import (
+    BadInput,
+    CaptureFailed,
+    Denied,
+    HoldfastError,
+    NotFound,
+    UsageError,
+)
 from holdfast.session import Session
 from holdfast.session.history import IN_MEMORY
 from holdfast.store import open_store
@@ -362,3 +369,20 @@ async def test_many_checkpoints_and_random_kills(tmp_path: Path) -> None:
     assert await value(session, "step") == done == 15
     await session.shutdown()
     assert open_store(url).verify(deep=True).ok
+
+
+async def test_looking_at_a_file_imports_nothing(session: Session, tmp_path: Path) -> None:
+    await session.execute("x = 1")
+    await session.checkpoint()
+    path = tmp_path / "an.archive"
+    await session.export(path)
+    others = open_store("memory://")
+    async with Session("work", store=others) as apart:
+        await apart.execute("x = 2")
+        await apart.checkpoint()
+        for look in (apart.show(path), apart.diff(path), apart.diff("~0", str(path))):
+            with pytest.raises(BadInput, match="only a checkpoint of the store") as raised:
+                await look
+            assert raised.value.hint is not None
+            assert raised.value.hint.startswith(f"`holdfast import {path}` takes it")
+        assert len(others.list()) == 1

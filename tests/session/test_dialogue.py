@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.model import steps
 from holdfast.model.errors import BadInput, Denied, HoldfastError, NotFound
 from holdfast.protocol.frames import FrameDecoder, encode_frame
 from holdfast.protocol.values import decode_plain
@@ -226,3 +227,21 @@ async def test_a_file_of_another_machine_needs_trust(
     # It has been trusting it since: a crash does not ask again.
     assert (await other.execute("import os\nos._exit(1)")).error.type == "WorkerDied"
     assert await value(other, "x") == 1
+
+
+async def test_client_is_told_of_any_failure(client: Client) -> None:
+    """Also of one that is a fault of the host: the client would wait for its own timeout."""
+    client.send("CheckpointMessage", request_id=1, reason="here", stage=None)
+    made, _ = await client.until("CheckpointCreatedMessage")
+
+    def fail(name: str) -> None:
+        raise RuntimeError(f"at the step: {name}")
+
+    steps.watch(fail)
+    try:
+        client.send("RestoreMessage", request_id=2, checkpoint_id=made["checkpoint_id"])
+        told, _ = await client.until("ErrorMessage")
+    finally:
+        steps.watch(None)
+    assert (told["request_id"], told["error_type"]) == (2, "fault")
+    assert told["message"].startswith("RuntimeError: at the step")

@@ -599,3 +599,14 @@ async def test_a_password_is_asked_for_as_one(session: Session) -> None:
     again = await session.execute("getpass(), getpass is module.getpass", on_input=answer)
     assert again.value == ("pearl", True)
     assert asked == [True, True]
+
+
+async def test_stdin_is_read_in_pieces(session: Session) -> None:
+    code = (
+        "import sys\n"
+        "[sys.stdin.read(2), sys.stdin.readline(1), sys.stdin.readline(), sys.stdin.read(6),\n"
+        " input(), sys.stdin.readline(0), sys.stdin.read()]"
+    )
+    lines = iter(["abcd", "efgh", "ijkl", "last"])
+    result = await session.execute(code, on_input=lambda prompt: next(lines, None))
+    assert result.value == ["ab", "c", "d\n", "efgh\ni", "jkl", "", "last\n"]

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.model.errors import BadInput, CaptureFailed
 from holdfast.session import Session, driver
+from holdfast.session.execution import OUTPUT_LIMIT, Execution
 from holdfast.session.output import Early
 from holdfast.testing.waiting import until
 
@@ -362,3 +363,14 @@ async def test_a_worker_that_cannot_be_started(tmp_path) -> None:
     false = Session(store="memory://", python="/bin/false")
     with pytest.raises(HoldfastError, match="did not start"):
         await false.start()
+
+
+async def test_output_over_the_limit_has_no_hole() -> None:
+    execution = Execution(1)
+    for size in (OUTPUT_LIMIT - 3, 10, 2):
+        execution.output("stdout", str(size % 10) * size)
+    execution.fail("Told", "why")
+    said = execution.result.stdout
+    assert len(said) == OUTPUT_LIMIT
+    assert said.endswith("000")  # what came first of the piece that did not fit, and nothing else
+    assert execution.result.truncated

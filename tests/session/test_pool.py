@@ -263,3 +263,41 @@ async def test_a_worker_knows_nothing_of_its_template(pools: MakePool) -> None:
         " os.getsid(0) == os.getpid(), [n for n in os.environ if n.startswith('HOLDFAST')]]"
     )
     assert await value(session, code) == [1, False, True, []]
+
+
+@pytest.mark.parametrize("option", [{"python": "/no/python"}, {"cwd": "/no/folder"}])
+async def test_wrong_place_of_a_pool_is_named(store: Store, option: dict[str, str]) -> None:
+    pool = SessionPool(store=store, **option)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(HoldfastError, match="no worker can be started") as raised:
+        await pool.start()
+    assert "python=, cwd= and env=" in (raised.value.hint or "")
+    assert len(set(os.listdir("/proc/self/fd")) - before) == 0
+    await pool.shutdown()
+
+
+# A filter of the kernel's own, after which it has no pidfds: `pidfd_open` is not implemented.
+WITHOUT_PIDFDS = """
+def forbid():
+    import ctypes, struct
+    rules = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, 434, 6, 0, 0, 0x50000 | 38,
+                        6, 0, 0, 0x7FFF0000)
+    kept = ctypes.create_string_buffer(rules)
+    program = struct.pack("HxxxxxxP", 4, ctypes.addressof(kept))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, program, 0, 0) == 0
+forbid()
+"""
+
+
+async def test_pool_works_without_pidfds(pools: MakePool) -> None:
+    """As in gVisor, whose kernel has none."""
+    pool = await pools(warmup=WITHOUT_PIDFDS, min_idle=2)
+    session, other = await pool.acquire(), await pool.acquire()
+    refused = "import os\ntry: os.pidfd_open(os.getpid())\nexcept OSError as e: n = e.errno\nn"
+    assert await value(session, refused) == 38
+    result = await session.execute("import os\nos._exit(7)")
+    assert result.error is not None
+    assert "exited with code 7" in result.error.message
+    assert await value(other, "1 + 1") == 2

@@ -75,3 +75,19 @@ def test_a_diff_of_the_store_can_be_printed() -> None:
         "  metrics changed: 15 B, 15 B of it new",
         "  metrics: loss: 0.5 -> 0.25",
     ]
+
+
+def test_unreadable_records_are_not_called_same() -> None:
+    """Another writer's records cannot be compared, so what differs there counts as changed."""
+    store = open_store("memory://")
+    items = [{"name": "x", "outcome": "exact", "reason": "", "tier": "cloudpickle"}]
+    made = []
+    for data in (b"\xff" * 9, b"\xff" * 9, b"\xfe" * 9):
+        with store.draft("session/other") as draft:
+            draft.put("report", {"items": items}, split="structure")
+            draft.put("namespace/small", data, split="whole")
+            made.append(draft.commit())
+    first, same, other = made
+    assert compare(store, store.diff(first.id, same.id)) == []
+    found = compare(store, store.diff(first.id, other.id))
+    assert [str(each) for each in found or ()] == ["x changed: exact"]

@@ -69,6 +69,10 @@ class Autosave:
         """There is nothing to save: all is as in a checkpoint, or it is lost and was told."""
         self.saved(self.captured())
 
+    def differs(self) -> None:
+        """The session is not what its head says, though no cell has run since: that is due."""
+        self._ran += 1
+
     @contextmanager
     def hold(self) -> Iterator[None]:
         """No automatic checkpoint in this block."""

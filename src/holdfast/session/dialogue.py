@@ -4,6 +4,7 @@ client, so that programs in any language can drive a session (spec/session-v1.md
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 
 from holdfast.model.errors import Corrupt, HoldfastError
@@ -29,6 +30,8 @@ from holdfast.protocol.session_messages import (
 from holdfast.session.execution import Execution
 from holdfast.session.result import Prompt, message_of
 from holdfast.session.session import Session
+
+_log = logging.getLogger(__name__)
 
 
 class Dialogue:
@@ -81,6 +84,13 @@ class Dialogue:
             await work
         except HoldfastError as error:
             self._send(_failure(error, request))
+        except Exception as error:  # noqa: BLE001  # the client would wait for its timeout
+            fault = HoldfastError(
+                f"{type(error).__name__}: {error}",
+                hint="this is a fault of Holdfast: its host's log has the traceback",
+            )
+            _log.exception("request %d of a client failed", request)
+            self._send(_failure(fault, request))
 
     def _execute(self, message: ExecuteMessage) -> None:
         async def ask(prompt: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, UsageError
 from holdfast.model.subject import Subject
@@ -46,6 +46,13 @@ Answer = Callable[[str], Awaitable[str | None] | str | None]
 LOOK_TIMEOUT = 5.0  # for a look into the namespace
 SHUTDOWN_TIMEOUT = 2.0
 GRACE = 5.0  # how long an interrupted cell may take to stop before its worker is ended
+
+
+class Place(NamedTuple):
+    """The worker that a driver has, if any, and whether somebody knows that it died."""
+
+    worker: WorkerProcess | None
+    told: bool
 
 
 class Driver:
@@ -140,6 +147,23 @@ class Driver:
         if self.on_start is not None:
             self.on_start()
 
+    @property
+    def place(self) -> Place:
+        """What `back_to` takes."""
+        return Place(self._worker, self._told)
+
+    async def back_to(self, place: Place) -> None:
+        """Have the worker of before again, dead or alive or none, and end one that came since: it
+        has only half of what it was started for, and no cell may run in it."""
+        new = self._worker
+        if new is place.worker:
+            return
+        self._worker, self._told = place
+        if new is not None:
+            new.on_end = lambda: None
+            new.kill()
+            await new.ended()
+
     def _died(self) -> None:
         if self.on_death is not None and not self.closed:
             self.on_death()
@@ -226,7 +250,6 @@ class Driver:
             try:
                 execution.resumed_from = await self.revive()
             except HoldfastError as error:
-                self._told = True  # of the new one as well
                 death = f"{death}; the last checkpoint cannot be restored either: {error}"
         if execution.resumed_from is None:
             execution.fail("WorkerDied", death, self.hint)

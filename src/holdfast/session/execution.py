@@ -32,9 +32,13 @@ class Execution:
         return f"<Execution {self.id} {self.result if self._has_result else 'running'}>"
 
     def output(self, stream: Stream, text: str) -> None:
-        """Take what the worker wrote."""
-        if self._kept + len(text) > OUTPUT_LIMIT:
+        """Take what the worker wrote; from the limit on nothing, so that it ends there and has no
+        hole."""
+        room = OUTPUT_LIMIT - self._kept
+        if len(text) > room:
             self._truncated = True
+            text = text[:room]
+        if not text:
             return
         self._kept += len(text)
         self._texts[stream].append(text)

@@ -9,9 +9,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
+from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import AheadMessage
 from holdfast.session import checkpoints, checks
@@ -39,6 +41,13 @@ def file_of(reference: object) -> Path | None:
         return reference
     starts = isinstance(reference, str) and reference.startswith("/")
     return Path(checks.path("the checkpoint", reference)) if starts else None
+
+
+class Position(NamedTuple):
+    """Where a subject's head is, and the checkpoint that its session descends from."""
+
+    head: Checkpoint | None
+    at: Checkpoint | None
 
 
 class History:
@@ -298,14 +307,22 @@ class History:
         way = f"did you mean {close}?" if close else f"Session({name!r}) begins it;"
         return f"{way} `holdfast subjects --kind {kind}` lists what there is"
 
-    def find(self, reference: Reference | None) -> tuple[Store, Checkpoint]:
-        """What is meant, by default the head, and where it is.
+    def find(
+        self, reference: Reference | None, takes_files: bool = False
+    ) -> tuple[Store, Checkpoint]:
+        """What is meant, by default the head, and where it is. A file is taken into the store, if
+        that is wanted.
 
         Raises NotFound, BadInput, and UsageError for a checkpoint of something else.
         """
         if reference is None:
             return self.store, self.head()
         if (path := file_of(reference)) is not None:
+            if not takes_files:
+                raise BadInput(
+                    f"{path} is a file, and only a checkpoint of the store can be looked at",
+                    hint=f"`holdfast import {path}` takes it into the store and says its id",
+                )
             # Whoever signed it stays its origin: reading it asks for trust.
             return self.store, self.store.import_(path)
         text = self._text(reference)
@@ -346,27 +363,45 @@ class History:
 
     # -- moving --------------------------------------------------------------------------
 
-    def move_to(self, store: Store, target: Checkpoint, trust: bool) -> None:
-        """The session has restored this checkpoint: it descends from it now."""
+    def position(self) -> Position:
+        """Where the subject's head and this session are now."""
+        return Position(self.store.head(self._subject), self.line.at)
+
+    def move_to(self, store: Store, target: Checkpoint, trust: bool) -> Checkpoint:
+        """This session is about to restore this checkpoint: it descends from it then."""
         if target.subject != self._subject:
             self.line.at = target  # from a file: nothing of ours to move the head to
         elif store is not self._memory:
             self.line.at = store.restore(target, trust=trust, lease=self._lease)
+        return target
 
-    def roll_back(self, to: Reference | None, trust: bool) -> Checkpoint:
+    def is_ours(self, store: Store, target: Checkpoint) -> bool:
+        """Whether the subject's head can come to this checkpoint."""
+        return target.subject == self._subject and store is not self._memory
+
+    def rollback_target(self, to: Reference | None) -> Checkpoint:
+        """What a rollback goes to, by default what was before the last checkpoint. Raises
+        NotFound."""
+        if to is None:
+            return self.line.rollback_target(self.store)
+        return self.store.resolve(self._text(to))
+
+    def roll_back(self, target: Checkpoint, trust: bool) -> Checkpoint:
         """Move the head to a new checkpoint with the content of an older one."""
         store = self.store
-        if to is None:
-            target = self.line.rollback_target(store)
-        else:
-            target = store.resolve(self._text(to))
         self.line.take_head(store, self._lease)
-        return store.rollback(self._subject, target, trust=trust, lease=self._lease)
+        step("the head is on this session's line")
+        self.line.at = store.rollback(self._subject, target, trust=trust, lease=self._lease)
+        return self.line.at
 
-    def unroll(self, before: Checkpoint) -> None:
-        """Take a rollback back that the worker did not follow."""
-        if self.head() != before:
-            self.store.restore(before, trust=True, lease=self._lease)
+    def go_back(self, position: Position) -> None:
+        """Undo a move that the worker did not follow: nothing of it stays in the store."""
+        made, self.line.at = self.line.at, position.at
+        head = self.store.head(self._subject)
+        if position.head is not None and head != position.head:
+            self.store.restore(position.head, trust=True, lease=self._lease)
+        if made is not None and made == head != position.head and made.rollback_of is not None:
+            self.store.delete(made, lease=self._lease)  # nobody else has it
 
     def export(self, reference: Reference | None, path: Path) -> Checkpoint:
         """Write a checkpoint to a file that any store, and `restore`, can read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -16,13 +16,14 @@ from typing import NamedTuple
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.model.report import Report
+from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.session.ahead import Ahead
 from holdfast.session.arriving import Arriving, Coming
 from holdfast.session.autosave import Autosave
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
-from holdfast.session.driver import Driver
-from holdfast.session.history import History
+from holdfast.session.driver import Driver, Place
+from holdfast.session.history import History, Position
 from holdfast.session.launching import Launching
 from holdfast.session.result import Result
 from holdfast.session.saving import ENDED, Saving
@@ -92,7 +93,10 @@ class Keeper:
         async def disown() -> None:
             async with self._driver.lock:
                 if not self._driver.alive:
-                    await self.disown()
+                    try:
+                        await self.disown()
+                    except Exception as error:  # noqa: BLE001  # nobody waits for this task
+                        self.saving.failed(error)
 
         self._resting = asyncio.create_task(disown())
 
@@ -179,8 +183,22 @@ class Keeper:
         reason = f"fork of {self.subject}"
         await self.saving.settled()
         await asyncio.to_thread(self._history.check_free, other, "choose another name")
+        step("the name is free")
         captured = await self._capture(reason, None, True, WORK_TIMEOUT)
+        try:
+            step("the session is captured")
+        except BaseException:
+            captured.close()
+            raise
         return await asyncio.to_thread(self._history.save_as, other, captured, reason)
+
+    async def take_back(self, made: Sequence[Checkpoint], error: BaseException) -> None:
+        """Delete checkpoints that were made for something which then raised this."""
+        try:
+            await asyncio.to_thread(self._history.store.delete, *made)
+        except Exception as failure:  # noqa: BLE001  # the first error is the one to raise
+            names = ", ".join(str(each.subject) for each in made)
+            error.add_note(f"{names} could not be deleted: {failure}")
 
     async def freeze_aside(self, reason: str, stage: str | None) -> Checkpoint:
         """This very moment as a checkpoint that the head does not come to by itself. Raises
@@ -323,7 +341,9 @@ class Keeper:
         try:
             await asyncio.sleep(0)  # what looks for the checkpoint would only keep it from starting
             await asyncio.to_thread(self._history.check_there)  # before anything is owned
+            step("there is a checkpoint")
             await self.own()
+            step("the subject is owned")
             head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
         except BaseException:
             await launching.give_up()
@@ -338,11 +358,13 @@ class Keeper:
         trust: bool,
         timeout: float | None,
     ) -> Report:
-        """Into the worker, and the head follows."""
+        """The head moves to a checkpoint, and the worker follows; or neither does."""
         await self.saving.settled()
-        store, target = await asyncio.to_thread(self._history.find, reference)
-        report = await self._apply(store, target, secrets, trust, timeout)
-        await asyncio.to_thread(self._history.move_to, store, target, trust)
+        store, target = await asyncio.to_thread(self._history.find, reference, True)
+        move = partial(self._history.move_to, store, target, trust)
+        report = await self._apply(store, target, secrets, trust, timeout, move=move)
+        if not self._history.is_ours(store, target):
+            self.autosave.differs()
         return report
 
     async def rollback(
@@ -350,17 +372,17 @@ class Keeper:
     ) -> Report:
         """The head moves on to a new checkpoint, and the worker follows; or neither does."""
         await self.saving.settled()
-        before = await asyncio.to_thread(self._history.head)
-        if not self._driver.started:
-            self._history.line.at = before
+        history = self._history
+        at = history.line.at
         try:
-            made = await asyncio.to_thread(self._history.roll_back, to, trust)
-            report = await self._apply(self._history.store, made, secrets, trust, timeout)
+            if not self._driver.started:
+                history.line.at = await asyncio.to_thread(history.head)
+            target = await asyncio.to_thread(history.rollback_target, to)
+            move = partial(history.roll_back, target, trust)
+            return await self._apply(history.store, target, secrets, trust, timeout, move=move)
         except BaseException:
-            await asyncio.to_thread(self._history.unroll, before)
+            history.line.at = at
             raise
-        self._history.line.at = made
-        return report
 
     async def enter(self, target: Checkpoint, trust: bool) -> Report:
         """Into the worker; the head stays where it is."""
@@ -390,45 +412,75 @@ class Keeper:
         trust: bool,
         timeout: float | None = WORK_TIMEOUT,
         launching: Launching | None = None,
+        move: Callable[[], Checkpoint] | None = None,
     ) -> Report:
-        """Into the worker, or into a new one where it died."""
-        driver = self._driver
+        """Into the worker, or into a new one where it died. What `move` does to the head, and all
+        else, is undone when it raises."""
+        driver, history = self._driver, self._history
         launching = launching or Launching(driver)
-        if not (driver.alive or launching.begun):
-            launching.begin()
+        place, position = driver.place, None
         try:
+            if not (driver.alive or launching.begun):
+                launching.begin()
             if launching.begun:
+                step("a worker is launched")
                 await self.own()
-            stored = await asyncio.to_thread(
-                self._history.read, store, target, trust, launching.tell
-            )
-        except BaseException:
-            if launching.begun:
-                await launching.give_up()
-                await self.disown()
-            raise
-        restored = None
-        if not launching.begun:
-            # None: it was dying already and nobody had noticed, so a new one takes its place.
-            restored = await driver.restore(target.id, stored, secrets, timeout)
+                step("the subject is owned")
+            stored = await asyncio.to_thread(history.read, store, target, trust, launching.tell)
+            step("the checkpoint is read")
+            if move is not None:
+                position = await asyncio.to_thread(history.position)
+                target = await asyncio.to_thread(move)
+                step("the head is moved")
+            restored = None
+            if not launching.begun:
+                # None: it was dying already and nobody had noticed, so a new one takes its place.
+                restored = await driver.restore(target.id, stored, secrets, timeout)
+                if restored is None:
+                    await self.own()
             if restored is None:
-                await self.own()
-        if restored is None:
-            await driver.start(await launching.taken())
-            restored = await driver.restore(target.id, stored, secrets, timeout)
-        if restored is None:
-            from holdfast.session.errors import WorkerDied
+                await driver.start(await launching.taken())
+                step("a new worker is there")
+                restored = await driver.restore(target.id, stored, secrets, timeout)
+            if restored is None:
+                from holdfast.session.errors import WorkerDied
 
-            driver.check_open()
-            raise WorkerDied(
-                f"{self.subject}: the worker ended while it restored ({driver.state})",
-                hint="restore an earlier checkpoint",
-            )
-        self._history.restored(store, target, stored, restored.request_id)
+                driver.check_open()
+                raise WorkerDied(
+                    f"{self.subject}: the worker ended while it restored ({driver.state})",
+                    hint="restore an earlier checkpoint",
+                )
+        except BaseException as error:
+            await self._undo(error, launching, place, position)
+            raise
+        # From here on nothing raises: the worker has it.
+        history.restored(store, target, stored, restored.request_id)
         self._watch(stored)
         self.autosave.settle()
         self.report = report_of(restored.items)
         return self.report
+
+    async def _undo(
+        self,
+        error: BaseException,
+        launching: Launching,
+        place: Place,
+        position: Position | None,
+    ) -> None:
+        """After a restore that raised this: the head, the worker and the lease as they were. What
+        cannot be undone is noted in the error."""
+        if position is not None:
+            try:
+                await asyncio.to_thread(self._history.go_back, position)
+            except Exception as failure:  # noqa: BLE001  # the first error is the one to raise
+                error.add_note(f"the store could not be set back: {failure}")
+        await launching.give_up()
+        await self._driver.back_to(place)
+        if not self._driver.alive:
+            try:
+                await self.disown()
+            except Exception as failure:  # noqa: BLE001  # it expires by itself
+                error.add_note(f"the lease could not be given back: {failure}")
 
     def _watch(self, stored: Stored) -> None:
         """Damage that is found while the session runs on it is raised by the next call, once."""

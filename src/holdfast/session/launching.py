@@ -19,6 +19,7 @@ class Launching:
         self._loop = asyncio.get_running_loop()
         self._needed: asyncio.Future[tuple[str, ...]] = self._loop.create_future()
         self._task: asyncio.Task[WorkerProcess] | None = None
+        self._is_taken = False
 
     @property
     def begun(self) -> bool:
@@ -38,11 +39,13 @@ class Launching:
         if self._task is None:
             self.begin()
         assert self._task is not None
-        return await self._task
+        worker = await self._task
+        self._is_taken = True
+        return worker
 
     async def give_up(self) -> None:
-        """There is nothing to put into the worker after all."""
-        if self._task is None:
+        """There is nothing to put into the worker after all, if nobody has taken it."""
+        if self._task is None or self._is_taken:
             return
         self._task.cancel()
         await asyncio.wait({self._task})

@@ -49,17 +49,21 @@ class Link:
         self._loop.add_reader(self._socket, self.read)
 
     def send(self, data: bytes, files: Sequence[int] = ()) -> None:
-        """Write a frame as a whole, as soon as the other side takes it.
+        """Write a frame as a whole, as soon as the other side takes it. Raises OSError when no
+        more files can be open.
 
-        `files` travel with it; they are copied when they are sent, not before.
+        `files` travel with it, and the caller may close its own at once: a frame that has to wait
+        keeps duplicates, because a number may mean another file by the time it is sent.
         """
         if not self.open:
             return
-        self._outgoing.append((memoryview(data), files))
-        self._outgoing_bytes += len(data)
-        if len(self._outgoing) == 1:
-            self._write()
-            if self._outgoing:  # mostly it takes all of it at once
+        rest = memoryview(data)
+        if not self._outgoing:
+            rest, files = self._sent(rest, files)
+        if rest:  # mostly the other side takes all of it at once
+            self._outgoing.append((rest, _duplicates(files)))
+            self._outgoing_bytes += len(rest)
+            if len(self._outgoing) == 1:
                 self._loop.add_writer(self._socket, self._write)
         if self._outgoing_bytes > _WAITING:
             self._room.clear()
@@ -104,28 +108,39 @@ class Link:
         return data
 
     def _write(self) -> None:
+        while self._outgoing:
+            data, files = self._outgoing[0]
+            rest, left = self._sent(data, files)
+            if not self._outgoing:
+                return  # nobody reads it any more
+            self._outgoing_bytes -= len(data) - len(rest)
+            if not left:
+                _close(files)
+            if rest:
+                self._outgoing[0] = rest, left
+                break  # it goes on when there is room
+            self._outgoing.popleft()
+        else:
+            self._loop.remove_writer(self._socket)
+        if self._outgoing_bytes <= _WAITING:
+            self._room.set()
+
+    def _sent(self, data: memoryview, files: Sequence[int]) -> tuple[memoryview, Sequence[int]]:
+        """What is left of a frame and its files when the other side has taken what it takes now."""
         try:
-            while self._outgoing:
-                data, files = self._outgoing[0]
+            while data:
                 sent = (
                     socket.send_fds(self._socket, [data], list(files))
                     if files
                     else self._socket.send(data)
                 )
-                self._outgoing_bytes -= sent
-                if sent < len(data):
-                    self._outgoing[0] = (data[sent:], ())
-                else:
-                    self._outgoing.popleft()
+                data, files = data[sent:], ()
         except BlockingIOError:
-            pass  # it goes on when there is room
+            pass
         except OSError:
-            self._stop_sending()  # nobody reads it any more
-            return
-        if not self._outgoing:
-            self._loop.remove_writer(self._socket)
-        if self._outgoing_bytes <= _WAITING:
-            self._room.set()
+            self._stop_sending()
+            return data[:0], ()
+        return data, files
 
     def _end(self, why: str) -> None:
         self._silence()
@@ -138,6 +153,23 @@ class Link:
 
     def _stop_sending(self) -> None:
         self._loop.remove_writer(self._socket)
+        for _, files in self._outgoing:
+            _close(files)
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self._room.set()
+
+
+def _duplicates(files: Sequence[int]) -> tuple[int, ...]:
+    made: list[int] = []
+    try:
+        made.extend(map(os.dup, files))
+    except OSError:
+        _close(made)
+        raise
+    return tuple(made)
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)

@@ -73,8 +73,9 @@ class Pipe:
             self._decoder.reset()
 
     def close_writer(self) -> None:
-        """The worker has its own copy now."""
-        os.close(self.write_fd)
+        """The worker has its own copy now. May be called twice."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
         self.write_fd = -1
 
     def close(self) -> None:

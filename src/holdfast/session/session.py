@@ -14,6 +14,7 @@ from typing import Self, Unpack
 from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import BadInput, HoldfastError, UsageError
 from holdfast.model.report import Report
+from holdfast.model.steps import step
 from holdfast.model.subject import KINDS, Subject
 from holdfast.model.tracing import span
 from holdfast.protocol.session_messages import Variable
@@ -127,14 +128,16 @@ class Session:
         async with self._driver.lock:
             if self.alive:
                 raise UsageError(f"{self.subject} runs already")
-            if not self._fresh:
-                hint = (
-                    f"Session.resume({self.name!r}) goes on with it; fresh=True begins a new line"
-                )
-                await asyncio.to_thread(self._history.check_free, self.subject, hint)
             if self._named:
-                await self._keeper.own()
+                await self._keeper.own()  # nobody can take the name from here on
             try:
+                if not self._fresh:
+                    hint = (
+                        f"Session.resume({self.name!r}) goes on with it; "
+                        "fresh=True begins a new line"
+                    )
+                    await asyncio.to_thread(self._history.check_free, self.subject, hint)
+                step("the name is free")
                 await self._driver.start()
             except BaseException:
                 await self._keeper.disown()
@@ -323,9 +326,11 @@ class Session:
         with span("session.restore", subject=str(self.subject)):
             async with self._driver.lock:
                 await self._keeper.settle()
-                return await self._driver.to_the_end(
+                report = await self._driver.to_the_end(
                     self._keeper.restore(reference, given, trust, timeout)
                 )
+            await self._keeper.autosave.catch_up()
+            return report
 
     async def rollback(
         self,
@@ -369,10 +374,21 @@ class Session:
         self._driver.worker()  # raises UsageError when there is none
         self._keeper.saving.check()
         with span("session.fork", subject=str(self.subject)):
-            async with self._driver.lock:
-                await self._driver.to_the_end(self._keeper.freeze_as(other))
-        forked = self._with(self._workers, other.name, self.store, True, self._settings)
-        return await forked._begin_at_head()
+            made: list[Checkpoint] = []
+
+            async def freeze() -> None:
+                made.append(await self._keeper.freeze_as(other))
+
+            try:
+                async with self._driver.lock:
+                    await self._driver.to_the_end(freeze())
+                step("the fork is stored")
+                forked = self._with(self._workers, other.name, self.store, True, self._settings)
+                return await forked._begin_at_head()
+            except BaseException as error:
+                if made:  # or the name would be taken by a session that nobody has
+                    await self._keeper.take_back(made, error)
+                raise
 
     async def export(self, path: str | Path, reference: Reference | None = None) -> Checkpoint:
         """Write a checkpoint, by default the head, to a file that `restore` and any store read."""

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 
-from holdfast.model.errors import BadInput, HoldfastError
+from holdfast.model.errors import BadInput, Corrupt, HoldfastError
 from holdfast.protocol.session_messages import (
     ExitedMessage,
     ForkedMessage,
@@ -150,6 +150,8 @@ class Template:
                 if not self._warmed.done():
                     self._warmed.set_result(message)
             case ForkedMessage(request_id=request, pid=pid):
+                if not self._link.files:
+                    raise Corrupt("the template sent no process with its answer")
                 forked = Forked(pid, self._link.files.popleft(), self)
                 waiting = self._forks.get(request)
                 if waiting is not None and not waiting.done():

@@ -121,18 +121,28 @@ class _Kept:
         self._small: dict[str, layout.Record] = {}  # by member
         self._large: dict[str, tuple[str, set[str]]] = {}  # by member: the part, and what it uses
         self._sources: dict[str, object] = {}
+        self._unread: set[str] = set()  # parts whose records another writer wrote in another way
         names = [part.name for part in store.show(checkpoint).parts]
         for name in names:
             if name == layout.SMALL_PART:
-                for record in _records(store.read(checkpoint, name, trust=trust)):
-                    self._small |= dict.fromkeys(record.members, record)
+                try:
+                    for record in layout.decode_records(store.read(checkpoint, name, trust=trust)):
+                        self._small |= dict.fromkeys(record.members, record)
+                except Corrupt:
+                    self._unread.add(name)
             elif name.startswith(_RECORDS):
-                for header in _headers(store, checkpoint, name, trust):
-                    for member in header.members:
-                        self._large.setdefault(member, (name, set()))[1].update(header.uses)
+                try:
+                    for header in _headers(store, checkpoint, name, trust):
+                        for member in header.members:
+                            self._large.setdefault(member, (name, set()))[1].update(header.uses)
+                except Corrupt:
+                    self._unread.add(name)
         self._parts = set(names)
         if "sources" in names:
-            self._sources = _definitions(store.value(checkpoint, "sources", trust=trust))
+            try:
+                self._sources = _definitions(store.value(checkpoint, "sources", trust=trust))
+            except msgspec.ValidationError:
+                self._unread.add("sources")
 
     def of(self, name: str) -> list[object]:
         """What is kept of a variable in small records and as source."""
@@ -141,9 +151,13 @@ class _Kept:
         return [self._sources.get(name), *small]
 
     def parts_of(self, name: str) -> set[str]:
-        """The parts that hold the rest of it."""
+        """The parts that hold the rest of it; where nobody knows, all that could not be read."""
         reached = self._reached(name)
+        if not any(member in self._small or member in self._large for member in reached[:1]):
+            return self._unread
         found = {self._large[member][0] for member in reached if member in self._large}
+        if len(reached) > 1:  # what it needs may be in those
+            found |= self._unread
         return found | (self._parts & {layout.BUFFERS + m.partition(":")[2] for m in reached})
 
     def _reached(self, name: str) -> list[str]:
@@ -167,33 +181,22 @@ class _Kept:
         return list(found)
 
 
-def _records(part: bytes) -> list[layout.Record]:
-    try:
-        return list(layout.decode_records(part))
-    except Corrupt:
-        return []  # another writer's idea of a session: then the reports alone are compared
-
-
 def _headers(
     store: Store, checkpoint: Checkpoint, part: str, trust: bool
 ) -> Iterator[layout.Record]:
-    """The headers of a part's records, without what is between them."""
+    """The headers of a part's records, without what is between them. Raises Corrupt for what is
+    none: this part is verified, so another writer has another idea of a session."""
     with store.open(checkpoint, part, trust=trust) as stream:
         while length := int.from_bytes(stream.read(4), "big"):
             if length > _HEADER:
-                return  # another writer's idea of a session
-            try:
-                yield layout.decode(stream.read(length), layout.Record)
-            except Corrupt:
-                return
+                raise Corrupt("a record's header is too long")
+            yield layout.decode(stream.read(length), layout.Record)
             stream.seek(int.from_bytes(stream.read(8), "big"), os.SEEK_CUR)
 
 
 def _definitions(value: object) -> dict[str, object]:
-    try:
-        sources = msgspec.convert(value, layout.Sources)
-    except msgspec.ValidationError:
-        return {}
+    """The lines of each definition. Raises ValidationError for what another writer has."""
+    sources = msgspec.convert(value, layout.Sources)
     cells = {cell.number: cell.text.splitlines() for cell in sources.cells}
     return {
         name: cells.get(each.cell, [])[each.first - 1 : each.last]

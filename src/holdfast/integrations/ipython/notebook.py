@@ -7,9 +7,10 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from holdfast.integrations.ipython import names
@@ -17,10 +18,11 @@ from holdfast.integrations.ipython.saving import Saving
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError, UsageError
 from holdfast.model.report import Report
+from holdfast.model.steps import step
 from holdfast.model.subject import Subject
-from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage
+from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, ItemReport
 from holdfast.session.arriving import Arriving
-from holdfast.session.checkpoints import SessionCheckpoint, report_of
+from holdfast.session.checkpoints import SessionCheckpoint, Stored, report_of
 from holdfast.session.history import History
 from holdfast.session.mapped import Mapped
 from holdfast.session.memory import can_read
@@ -247,29 +249,48 @@ class Notebook:
     def restore(self, reference: str | None = None) -> Report:
         """Replace everything by a checkpoint, by default the head, which follows."""
         self.settle()
-        store, target = self.history.find(reference)
-        report = self._apply(store, target)
-        self.history.move_to(store, target, trust=False)
-        return report
+        store, target = self.history.find(reference, takes_files=True)
+        move = partial(self.history.move_to, store, target, trust=False)
+        return self._apply(store, target, move)
 
     def rollback(self, to: str | None = None) -> Report:
         """Go back to before the last checkpoint, or to a given one, by a new one."""
         self.settle()
-        before = self.history.head()
-        made = self.history.roll_back(to, trust=False)
-        try:
-            report = self._apply(self.history.store, made)
-        except BaseException:
-            self.history.unroll(before)
-            raise
-        self.history.line.at = made
-        return report
+        target = self.history.rollback_target(to)
+        move = partial(self.history.roll_back, target, trust=False)
+        return self._apply(self.history.store, target, move)
 
-    def _apply(self, store: Store, target: Checkpoint) -> Report:
+    def _apply(
+        self, store: Store, target: Checkpoint, move: Callable[[], Checkpoint] | None = None
+    ) -> Report:
+        """The head moves, if it is to, and the namespace follows; or neither does."""
         stored = self.history.read(store, target, trust=False)
         stored.memory.check()  # there is no next call that could tell of damage
         namespace, hidden = self.workspace.namespace, self._shell.user_ns_hidden
         own = {n: v for n, v in namespace.items() if names.is_own(n, v, hidden)}
+        position = self.history.position()
+        try:
+            target = move() if move is not None else target
+            step("the head is moved")
+            items, tracker = self._fill(stored)
+        except BaseException as error:
+            try:
+                self.history.go_back(position)
+            except Exception as failure:  # noqa: BLE001  # the first error is the one to raise
+                error.add_note(f"the store could not be set back: {failure}")
+            raise
+        self._unwatch()
+        self._tracker, self._copies = tracker, ProcessCopies(self._labels, tracker)
+        self.history.restored(store, target, stored, self._requests)
+        self.owed = None
+        out = namespace.pop("Out", None)
+        for name, value in {**hidden, **own}.items():
+            namespace.setdefault(name, value)
+        self._give_outputs(out if isinstance(out, dict) else {})
+        return report_of(items)
+
+    def _fill(self, stored: Stored) -> tuple[tuple[ItemReport, ...], Tracker]:
+        """Fill the namespace with a checkpoint's; gives also what watches over its memory."""
         secrets = Settings.of({}).given(None)
         self._requests += 1
         # One of its own: when this fails, what the other one knows holds still.
@@ -280,15 +301,7 @@ class Notebook:
             overlay = Overlay(told, mapped.files, tracker.placed)
             tracker.maps(mapped.files)
             items = self.workspace.restore(stored.parts, secrets, self._labels, overlay=overlay)
-        self._unwatch()
-        self._tracker, self._copies = tracker, ProcessCopies(self._labels, tracker)
-        self.history.restored(store, target, stored, self._requests)
-        self.owed = None
-        out = namespace.pop("Out", None)
-        for name, value in {**hidden, **own}.items():
-            namespace.setdefault(name, value)
-        self._give_outputs(out if isinstance(out, dict) else {})
-        return report_of(items)
+        return items, tracker
 
     def _unwatch(self) -> None:
         """What is known about memory is over, and another one may watch it."""

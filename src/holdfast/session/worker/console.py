@@ -18,6 +18,7 @@ class Console(io.TextIOBase):
         super().__init__()
         self._channel = channel
         self._last_request = 0
+        self._line = ""  # what is left of a line that was read in part
         self.execution_id = 0
 
     def install(self) -> None:
@@ -38,6 +39,8 @@ class Console(io.TextIOBase):
         return self._answer(str(prompt))
 
     def _answer(self, prompt: str, password: bool = False) -> str:
+        if self._line and not password:  # of a line that `sys.stdin` has read in part
+            return self.readline().removesuffix("\n")
         answer = self._ask(prompt, password)
         if answer is None:
             raise EOFError("the client gave no input")
@@ -47,11 +50,23 @@ class Console(io.TextIOBase):
         return True
 
     def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # typeshed: int
-        answer = self._ask("")
-        return "" if answer is None else answer + "\n"
+        if not self._line:
+            answer = self._ask("")
+            self._line = "" if answer is None else answer + "\n"
+        end = self._line.find("\n") + 1 or len(self._line)
+        return self._taken(end if size is None or size < 0 else min(end, size))
 
     def read(self, size: int | None = -1, /) -> str:
-        return "".join(iter(self.readline, ""))
+        if size is None or size < 0:
+            return "".join(iter(self.readline, ""))
+        found = ""
+        while len(found) < size and (line := self.readline(size - len(found))):
+            found += line
+        return found
+
+    def _taken(self, size: int) -> str:
+        taken, self._line = self._line[:size], self._line[size:]
+        return taken
 
     def _ask(self, prompt: str, password: bool = False) -> str | None:
         if not self.execution_id:

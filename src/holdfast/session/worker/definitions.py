@@ -93,6 +93,14 @@ class Definitions:
     def adopt(self, label: str, site: Site, made: object) -> None:
         """Note a definition that a restore has brought back."""
         self._events.append(Event(label, site, made))
+        self._reserve(label)
+
+    def lose(self, entry: Definition) -> None:
+        """Carry along a definition that a restore could not make. Its label stays its own."""
+        self.lost[entry.label] = entry
+        self._reserve(entry.label)
+
+    def _reserve(self, label: str) -> None:
         self._sequence = max(self._sequence, int(label[1:]) if label[1:].isdigit() else 0)
 
     def clear(self) -> None:
@@ -101,9 +109,14 @@ class Definitions:
         self.imports.clear()
         self.lost.clear()
 
-    def reset(self, events: list[Event], imports: dict[str, str]) -> None:
-        """Take back what was known before a restore that failed."""
-        self._events, self.imports = events, imports
+    def state(self) -> tuple[list[Event], dict[str, str], dict[str, Definition]]:
+        """What is known now: the definitions that live, the imports, and what could not be made."""
+        return self.living(), dict(self.imports), dict(self.lost)
+
+    def reset(self, state: tuple[list[Event], dict[str, str], dict[str, Definition]]) -> None:
+        """Know again what was known before a restore that failed."""
+        events, imports, lost = state
+        self._events, self.imports, self.lost = list(events), dict(imports), dict(lost)
 
     def label(self) -> str:
         """A label that no definition of this session has had."""

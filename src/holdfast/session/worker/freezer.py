@@ -55,6 +55,14 @@ class Freezer:
         whatever a capture meets, and then the session is as it was."""
         started = time.perf_counter()
         self._copies.learn()
+        known = self._labels.known_now()
+        try:
+            return self._freeze(asked, started)
+        except BaseException:
+            self._labels.know_again(known)
+            raise
+
+    def _freeze(self, asked: CheckpointMessage, started: float) -> Iterator[Answer]:
         self._tracker.begin(asked.request_id, asked.base)
         if asked.base <= 0:  # the host has nothing to compare with
             self._earlier = Earlier()

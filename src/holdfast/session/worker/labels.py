@@ -12,6 +12,10 @@ import msgspec
 
 _CONTENT = "c"
 
+Known = tuple[
+    dict[int, str], dict[tuple[int, int], str], dict[int, str], dict[tuple[int, int], str]
+]
+
 
 class LabelState(msgspec.Struct, array_like=True):
     """Labels as they travel between two processes with the same addresses."""
@@ -95,8 +99,15 @@ class Labels:
 
     def clear(self) -> None:
         """Forget everything, before a restore."""
-        self._objects.clear()
-        self._memory.clear()
+        self._objects, self._memory = {}, {}
+
+    def known_now(self) -> Known:
+        """All that is known, for `know_again`."""
+        return self._objects, self._memory, self._last_objects, self._last_memory
+
+    def know_again(self, known: Known) -> None:
+        """Know what was known before a restore that failed; no label of that is given out again."""
+        self._objects, self._memory, self._last_objects, self._last_memory = known
 
     def _new(self, kind: str) -> str:
         self._count += 1

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` is all of this as enumerations
 import _socket
 import ctypes
 import gc
@@ -39,13 +38,13 @@ from holdfast.session.worker.interrupts import Interrupted, Interrupts
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.memory.tracker import Tracker
+from holdfast.session.worker.parent import end_with
 from holdfast.session.worker.runner import describe, flush
 from holdfast.session.worker.workspace import Workspace
 
 if TYPE_CHECKING:  # with all that a capture needs
     from holdfast.session.worker.freezer import Freezer
 
-_PR_SET_PDEATHSIG = 1
 _IDLE = 0.2  # seconds without a message
 
 
@@ -215,22 +214,13 @@ def _import(modules: tuple[str, ...]) -> None:
     """Load what a restore, which is on its way, will need."""
     with Uncollected(), Finder(), resting():
         with Unshadowed():
-            from holdfast.session.worker import restore  # noqa: F401  # the restore's own part
+            from holdfast.session.worker import pieces, restore  # noqa: F401  # its own part
 
         try:
             for module in modules:
                 importlib.import_module(module)
         except BaseException:  # noqa: BLE001  # the restore finds that out again, and says so
             return
-
-
-def end_with(parent: int) -> bool:
-    """The kernel ends this process with its parent, whatever the user's code is doing then.
-
-    False when the parent has gone already.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
-    return os.getppid() == parent
 
 
 def main(arguments: list[str]) -> None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+
+FIGURES = "figures of pyplot"
 
 # `Any` below: each library has forms of its own, and none of them is imported for its types.
 
@@ -197,11 +200,84 @@ def _write_figures(state: Any) -> None:
         own |= {name: manager.num for name in ("number", "_number") if name in own}
 
 
+def take_figures() -> dict[int, Any]:
+    """The managers of the figures that `pyplot` knows, by number, the current one last."""
+    known = _figures()
+    return dict(known.figs) if known is not None else {}
+
+
 def forget() -> None:
-    """Before others come back: what a library keeps by itself and would add to."""
+    """Before others come back: `pyplot` would add to those that it has. They end with
+    `end_figures`, or come back with `put_figures`."""
     known = _figures()
     if known is not None:
-        known.destroy_all()
+        known.figs.clear()
+
+
+def put_figures(taken: dict[int, Any]) -> None:
+    """Make these the ones that `pyplot` knows, after a restore that failed."""
+    known = _figures()
+    if known is None:
+        return
+    others = dict(known.figs)
+    known.figs.clear()
+    known.figs.update(taken)
+    end_figures(others)
+
+
+def end_figures(taken: dict[int, Any]) -> None:
+    """Destroy those of them that `pyplot` does not know any more, as its `close` does."""
+    known = _figures()
+    there = {id(manager) for manager in known.figs.values()} if known is not None else set()
+    for manager in taken.values():
+        if id(manager) in there:
+            continue
+        with suppress(Exception):  # a handler of a closed window is user code
+            manager.canvas.mpl_disconnect(manager._cidgcf)
+            manager.destroy()
+
+
+def take_loggers() -> Any:
+    """How every logger is set up, whoever did that; None where `logging` is not loaded."""
+    module = sys.modules.get("logging")
+    if module is None or not hasattr(module, "Manager"):
+        return None
+    root = module.getLogger()
+    named = [each for each in root.manager.loggerDict.values() if isinstance(each, module.Logger)]
+    loggers = [(each, _set_up(each)) for each in (root, *named)]
+    return loggers, dict(module._levelToName), dict(module._nameToLevel), root.manager.disable
+
+
+def put_loggers(taken: Any) -> None:
+    """Set every logger up as it was; one that is new is as `getLogger` makes it."""
+    module = sys.modules.get("logging")
+    if module is None or not hasattr(module, "Manager"):
+        return
+    root = module.getLogger()
+    fresh: tuple[Any, ...] = (0, True, False, [], [])
+    if taken is None:  # loaded meanwhile
+        loggers, disable = [(root, (module.WARNING, *fresh[1:]))], 0
+    else:
+        loggers, names, levels, disable = taken
+        for table, before in ((module._levelToName, names), (module._nameToLevel, levels)):
+            table.clear()
+            table.update(before)
+    before_by_id = {id(logger): state for logger, state in loggers}
+    for each in [root, *root.manager.loggerDict.values()]:
+        if isinstance(each, module.Logger):
+            _set_logger(each, before_by_id.get(id(each), fresh))
+    root.manager.disable = disable
+    root.manager._clear_cache()
+
+
+def _set_up(logger: Any) -> tuple[Any, ...]:
+    handlers, filters = list(logger.handlers), list(logger.filters)
+    return logger.level, logger.propagate, logger.disabled, handlers, filters
+
+
+def _set_logger(logger: Any, state: tuple[Any, ...]) -> None:
+    logger.level, logger.propagate, logger.disabled, handlers, filters = state
+    logger.handlers[:], logger.filters[:] = handlers, filters
 
 
 OPTIONS = {
@@ -209,7 +285,7 @@ OPTIONS = {
     "options of pandas": Option(_read_pandas, _write_pandas),
     "options of matplotlib": Option(_read_matplotlib, _write_matplotlib),
     "options of sklearn": Option(_read_sklearn, _write_sklearn),
-    "figures of pyplot": Option(_read_figures, _write_figures),
+    FIGURES: Option(_read_figures, _write_figures),
     "options of decimal": Option(_read_decimal, _write_decimal),
     "options of socket": Option(_read_socket, _write_socket),
     "options of logging": Option(_read_logging, _write_logging),

@@ -35,6 +35,7 @@ from holdfast.session.worker.kinds.descriptors import borrowed, descriptors
 from holdfast.session.worker.labels import Labels, LabelState
 from holdfast.session.worker.memory.pagemap import Runs
 from holdfast.session.worker.memory.tracker import Tracker
+from holdfast.session.worker.parent import end_with
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.threads import alone
 
@@ -48,6 +49,8 @@ MUCH = 16 << 20  # bytes: more memory than that is handed over by a copy, not co
 MOST = 2  # copies at once; each may come to need as much memory as the session
 
 _GRACE = 5.0  # seconds
+_LONGEST = 86_400.0  # seconds of a capture that has no limit
+_MOMENT = 1.0  # seconds
 
 
 class _Learnt(msgspec.Struct, array_like=True):
@@ -123,10 +126,16 @@ class ProcessCopies:
 
     def _copy(self, asked: CheckpointMessage, work: Callable[[int], None]) -> Handed:
         read, write = os.pipe()
-        child = os.fork()
+        parent = os.getpid()
+        try:
+            child = os.fork()
+        except BaseException:
+            os.close(read)
+            os.close(write)
+            raise
         if child == 0:
             os.close(read)  # or it would wait for ever for a host that has gone
-            _work(asked, lambda: work(write), write)
+            _work(asked, lambda: work(write), write, parent)
         os.close(write)
         self._children.append(child)
         return Handed(read, child)
@@ -164,14 +173,19 @@ def _has_ended(child: int) -> bool:
         return True  # the user's code waited for it
 
 
-def _work(asked: CheckpointMessage, work: Callable[[], None], write: int) -> NoReturn:
+def _work(asked: CheckpointMessage, work: Callable[[], None], write: int, parent: int) -> NoReturn:
     """All that the copy does."""
     try:
         gc.disable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         # The host gives up first, and says so; this only ends what nobody waits for.
-        signal.setitimer(signal.ITIMER_REAL, asked.timeout + _GRACE if asked.timeout else 0)
+        most = asked.timeout + _GRACE if asked.timeout else _LONGEST
+        signal.setitimer(signal.ITIMER_REAL, most)
+        # A session that dies does not take the capture with it, but there must be a host.
+        signal.signal(signal.SIGUSR1, lambda number, frame: _end_without_host(write))
+        if not end_with(parent, signal.SIGUSR1):
+            _end_without_host(write)
         null = os.open(os.devnull, os.O_RDWR)
         from holdfast.session.worker.kinds.catching import ends  # with cloudpickle
 
@@ -180,6 +194,15 @@ def _work(asked: CheckpointMessage, work: Callable[[], None], write: int) -> NoR
             os.dup2(null, fd)
         work()
     finally:
+        os._exit(0)
+
+
+def _end_without_host(write: int) -> None:
+    """End this process if nobody is there to read its capture. A host that has just been killed
+    may take a moment to close its end."""
+    waiting = select.poll()
+    waiting.register(write, 0)  # it is told that the other end is closed, and nothing else
+    if waiting.poll(_MOMENT * 1000):
         os._exit(0)
 
 

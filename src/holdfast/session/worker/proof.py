@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
+from typing import NamedTuple
 
 from holdfast.session.worker.aside import ask
 from holdfast.session.worker.codes import Place
@@ -18,6 +20,9 @@ from holdfast.session.worker.threads import alone
 from holdfast.session.worker.unpickler import RecordUnpickler
 
 DEADLINE = 20.0
+PATIENCE = 2.0  # seconds for one pickle, where threads may have left a lock behind
+_BEGUN = "loading it did not come to an end"
+_NOT_READ = "it could not be read back to see whether it loads"
 
 
 class Living:
@@ -55,27 +60,52 @@ class Living:
 Proof = tuple[bytes, tuple[str, ...], bool]
 
 
-def failures(
-    records: Sequence[Proof], session: Living, known: Iterable[str] = ()
-) -> dict[int, str]:
-    """Which of the pickles cannot be loaded, and why. Other threads make it impossible to tell."""
-    if not records or not alone():
-        return {}
-    said = ask(lambda write: _load_all(records, session, write, known), DEADLINE)
-    found: dict[int, str] = {}
-    for line in said[: said.rfind(b"\n") + 1].splitlines():
-        index, reason = json.loads(line)
-        if reason:
-            found[index] = reason
+class Proofs(NamedTuple):
+    """By number, the pickles that cannot be loaded, and those of which nobody knows; and why."""
+
+    failed: dict[int, str]
+    unknown: dict[int, str]
+
+
+def prove(records: Sequence[Proof], session: Living, known: Iterable[str] = ()) -> Proofs:
+    """Load the pickles in forked children, one child after the other: one that ends over a pickle
+    leaves those behind it to the next."""
+    proofs = Proofs({}, {})
+    known = [*known]
+    left = [*range(len(records))]
+    end = time.monotonic() + DEADLINE
+    # A child of a process with threads may wait for ever for a lock that one of them had.
+    patience = None if alone() else PATIENCE
+    while left and (seconds := end - time.monotonic()) > 0:
+        some = [(index, records[index]) for index in left]
+        try:
+            said = ask(lambda write: _load_all(some, session, write, known), seconds, patience)  # noqa: B023
+        except OSError as error:
+            proofs.unknown.update(dict.fromkeys(left, f"{_NOT_READ}: {error.strerror}"))
+            return proofs
+        begun = None
+        for line in said[: said.rfind(b"\n") + 1].splitlines():
+            index, reason = json.loads(line)
+            begun = index if reason == _BEGUN else None
+            if reason and begun is None:
+                proofs.failed[index] = reason
+            left = left if begun is not None else [each for each in left if each != index]
+        if begun is None:
+            break  # it has come to the end of them, or to none
+        left.remove(begun)
+        if patience is None:
+            proofs.failed[begun] = _BEGUN
         else:
-            found.pop(index, None)
-    # A record that was begun and never ended took the child, or its time, with it.
-    return found
+            proofs.unknown[begun] = f"{_NOT_READ} while other threads run"
+    proofs.unknown.update(dict.fromkeys(left, f"{_NOT_READ}, for want of time"))
+    return proofs
 
 
-def _load_all(records: Sequence[Proof], session: Living, write: int, known: Iterable[str]) -> None:
-    for index, (data, buffers, flat) in enumerate(records):
-        os.write(write, _line(index, "loading it did not come to an end"))
+def _load_all(
+    records: Sequence[tuple[int, Proof]], session: Living, write: int, known: Iterable[str]
+) -> None:
+    for index, (data, buffers, flat) in records:
+        os.write(write, _line(index, _BEGUN))
         try:
             RecordUnpickler(data, session, True, buffers).values(flat)
         except BaseException as error:  # noqa: BLE001  # user code; the parent reports it

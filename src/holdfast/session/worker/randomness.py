@@ -7,19 +7,59 @@ cells that follow a restore do not need: where it is not loaded yet, its state w
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.session.worker.loading import Loading
 
 # `Any` below: each library has a form of its own for its state.
 
 _NUMPY = "numpy.random"
+_MODULES = {"random": "random", "numpy": _NUMPY, "torch": "torch"}
 _WORDS = 2496  # bytes of the state of numpy's usual generator
 _waiting: list[Any] = []  # the state of numpy's generator, while that is not loaded
 
 
+_first: dict[str, Any] = {}  # what a library had, of those that were loaded since `take`
+
+
+class Taken(NamedTuple):
+    """The generators as they were."""
+
+    modules: dict[str, Any]  # by library, the module that has it
+    states: dict[str, Any]
+    waiting: list[Any]
+
+
+def take() -> Taken:
+    """The states of all generators that are there, for `put_back`."""
+    _first.clear()
+    modules = {
+        name: sys.modules[module] for name, module in _MODULES.items() if module in sys.modules
+    }
+    return Taken(
+        modules, {name: _read(name, module) for name, module in modules.items()}, [*_waiting]
+    )
+
+
+def put_back(taken: Taken) -> None:
+    """Set all generators as they were; one that was loaded meanwhile, as it was then."""
+    states = _first | taken.states
+    forget()
+    for name, state in states.items():
+        module = taken.modules.get(name) or sys.modules.get(_MODULES[name])
+        if module is not None and state is not None:
+            _write(name, module, state)
+    if taken.waiting and _NUMPY in sys.modules:
+        sys.modules[_NUMPY].set_state(_unpacked(taken.waiting[-1]))
+    elif taken.waiting:
+        _waiting.extend(taken.waiting)
+        _loading.wait_for({_NUMPY})
+    _first.clear()
+
+
 def _loaded(name: str) -> None:
     if _waiting:
+        _first.setdefault("numpy", sys.modules[name].get_state())
         sys.modules[name].set_state(_unpacked(_waiting.pop()))
 
 
@@ -54,15 +94,28 @@ def set_state(library: str, state: Any) -> None:
     if library == "random":
         import random
 
+        _first.setdefault("random", random.getstate())
         random.setstate(state)
     elif library == "numpy":
         _set_numpy(state)
     elif library == "torch":
         import torch
 
+        _first.setdefault("torch", torch.get_rng_state())
         if type(state) is bytes:
             state = torch.frombuffer(bytearray(state), dtype=torch.uint8)
         torch.set_rng_state(state)
+
+
+def _read(library: str, module: Any) -> Any:
+    """The state of a library's generator; None where a session's own module has that name."""
+    ask = {"random": "getstate", "numpy": "get_state", "torch": "get_rng_state"}[library]
+    return getattr(module, ask)() if hasattr(module, ask) else None
+
+
+def _write(library: str, module: Any, state: Any) -> None:
+    tell = {"random": "setstate", "numpy": "set_state", "torch": "set_rng_state"}[library]
+    getattr(module, tell)(state)
 
 
 def _set_numpy(state: Any) -> None:
@@ -73,6 +126,7 @@ def _set_numpy(state: Any) -> None:
         _waiting.append(state)
         _loading.wait_for({_NUMPY})
     else:
+        _first.setdefault("numpy", numpy.random.get_state())
         numpy.random.set_state(_unpacked(state))
 
 

@@ -14,7 +14,7 @@ from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.pairs import lonely
 from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.plain import containers
-from holdfast.session.worker.proof import Living, failures
+from holdfast.session.worker.proof import Living, prove
 from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.secrets import suspect
 from holdfast.session.worker.surroundings import Surroundings
@@ -224,8 +224,11 @@ class Taking:
         living = Living(self._around, self._containers)
         proofs = [(taken[index].data, taken[index].found) for index in unsure]
         records = [(data, tuple(found.buffers), found.flat) for data, found in proofs]
-        found = failures(records, living, self._around.known)
-        return {unsure[index]: reason for index, reason in found.items()}
+        failed, unknown = prove(records, living, self._around.known)
+        for index, reason in unknown.items():  # so it is not called exact
+            if reason not in (notes := proofs[index][1].notes):
+                notes.append(reason)
+        return {unsure[index]: reason for index, reason in failed.items()}
 
     def _laid_flat(self, taken: Taken) -> Taken | None:
         """The same laid flat: then a set that holds its own owner is filled when all is there."""

@@ -6,11 +6,13 @@ anything else; it ends with the template, as the template ends with its host.
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
 import random
 import select
+import signal
 import socket
 import sys
 import threading
@@ -28,12 +30,18 @@ from holdfast.protocol.session_messages import (
     decode_template_request,
     frame,
 )
-from holdfast.session.worker.main import Worker, end_with
+from holdfast.session.worker.main import Worker
+from holdfast.session.worker.parent import end_with
 from holdfast.session.worker.workspace import Workspace
 
 WARM_UP = 0  # the number of its cell
 # What a worker would otherwise load with its first checkpoint.
-_AHEAD = ("asyncio", "holdfast.session.worker.capture", "holdfast.session.worker.restore")
+_AHEAD = (
+    "asyncio",
+    "holdfast.session.worker.capture",
+    "holdfast.session.worker.pieces",
+    "holdfast.session.worker.restore",
+)
 
 
 class Born(NamedTuple):
@@ -54,6 +62,10 @@ class Template:
         self._decoder = FrameDecoder()
         self._files: list[int] = []
         self._children: dict[int, int] = {}  # a pidfd and whose it is
+        # The same on a kernel without pidfds (gVisor's): by process, the end of a pipe that is
+        # closed when the process has ended, and what a signal wakes the poll with.
+        self._endings: dict[int, int] = {}
+        self._wake: tuple[int, int] | None = None
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -61,6 +73,10 @@ class Template:
         """Returns in a fork, with what it was given; in the template, when the host is gone."""
         while True:
             for fd, _ in self._poll.poll():
+                if self._wake is not None and fd == self._wake[0]:
+                    os.read(fd, 1 << 10)
+                    self._bury_ended()
+                    continue
                 if fd != self._control.fileno():
                     self._bury(fd)
                     continue
@@ -109,16 +125,39 @@ class Template:
             return born
         for fd in born:
             os.close(fd)
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            self._listen()
+            ended, self._endings[pid] = os.pipe()
+            self._send(ForkedMessage(request_id=request, pid=pid), [ended])
+            os.close(ended)
+            self._bury_ended()  # it may have ended before it was known
+            return None
         self._children[pidfd] = pid
         self._poll.register(pidfd, select.POLLIN)
         self._send(ForkedMessage(request_id=request, pid=pid), [pidfd])
         return None
 
+    def _listen(self) -> None:
+        """On a kernel without pidfds, be woken by the signal that a child has ended."""
+        if self._wake is None:
+            self._wake = os.pipe()
+            for fd in self._wake:
+                os.set_blocking(fd, False)
+            self._poll.register(self._wake[0], select.POLLIN)
+            signal.signal(signal.SIGCHLD, lambda number, frame: None)
+            signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+
     def _leave(self) -> None:
         """In a fork: nothing of the template's is a worker's business."""
         os.setsid()
-        for fd in (*self._children, *self._files):
+        if self._wake is not None:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in (*self._children, *self._endings.values(), *(self._wake or ()), *self._files):
             os.close(fd)
         self._control.close()
 
@@ -128,6 +167,13 @@ class Template:
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
         self._send(ExitedMessage(pid=pid, code=os.waitstatus_to_exitcode(status)))
+
+    def _bury_ended(self) -> None:
+        for pid in list(self._endings):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                self._send(ExitedMessage(pid=pid, code=os.waitstatus_to_exitcode(status)))
+                os.close(self._endings.pop(pid))
 
     def _send(self, message: Message, files: list[int] | None = None) -> None:
         data = frame(message)

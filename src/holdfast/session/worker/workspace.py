@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 
+from holdfast.model.steps import step
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.worker.boot import Unshadowed
 from holdfast.session.worker.cells import CellLog
-from holdfast.session.worker.circumstances import NAMES
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
@@ -60,13 +61,10 @@ class Workspace:
         `within` is entered for the work, and may raise at its end, too.
         """
         with Unshadowed():
+            from holdfast.session.worker.pieces import Taken, adopt
             from holdfast.session.worker.restore import Restore
 
-        before = dict(self.namespace)
-        cells = self.cells.all()
-        events, imports = self.definitions.living(), dict(self.definitions.imports)
-        around = self.definitions.circumstances
-        changed = around.found()[0] if around is not None else {}
+        taken, context = Taken(self, labels), copy_context()
         try:
             with within or nullcontext():
                 restore = Restore(
@@ -80,19 +78,16 @@ class Workspace:
                     overlay,
                 )
                 try:
-                    items, count = restore.run(), restore.environment.execution_count
+                    items = context.run(restore.run)
+                    count = restore.environment.execution_count
+                    step("the namespace is filled")
                 finally:
                     restore.let_go()
-        except BaseException:
-            self.namespace.clear()
-            self.namespace.update(before)
-            self.cells.replace(cells)
-            self.codes.clear()
-            self.definitions.reset(events, imports)
-            if around is not None:
-                for name in NAMES:
-                    around.apply(name, changed.get(name))
+        except BaseException as error:
+            taken.put_back(error)
             raise
+        adopt(context)
+        taken.let_go()
         self.runner.count = count
         return items
 
