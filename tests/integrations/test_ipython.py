@@ -43,10 +43,10 @@ class Kernel:
         self._client.wait_for_ready(timeout=DEADLINE)
         self.said = ""
 
-    def run_silently(self, code: str) -> None:
+    def run_silently(self, code: str, fails: bool = False) -> None:
         """As a front end does for itself."""
         reply = self._client.execute(code, silent=True, store_history=False, reply=True)
-        assert reply["content"]["status"] == "ok"
+        assert reply["content"]["status"] == ("error" if fails else "ok")
 
     def run(self, code: str, fails: bool = False) -> Any:
         """Run a cell; its value, if that is plain data. What it printed is in `said`."""
@@ -525,6 +525,43 @@ def test_a_transaction(start: Start, store: Callable[[], Store]) -> None:
     assert reasons.count("transaction") == 3
 
 
+NO_ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, -1))"
+ROOM = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))"
+
+
+def test_transaction_that_cannot_begin_is_not_run(start: Start) -> None:
+    """IPython runs a cell whatever is raised before it; it must not run unprotected."""
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("rows = [1]")
+    kernel.run(NO_ROOM)
+    kernel.run("%%transaction\nrows.append(2)", fails=True)
+    assert "not run: its transaction could not begin" in kernel.said
+    kernel.run(ROOM)
+    assert kernel.run("rows, __doc__") == (
+        [1],
+        "Automatically created module for IPython interactive environment",
+    )
+    kernel.run_silently("%%transaction\nrows.append(3)", fails=True)
+    assert kernel.run("rows") == [1]
+    kernel.run("%%transaction\nfrom __future__ import annotations\nrows.append(4)")
+    assert kernel.run("rows") == [1, 4]
+
+
+def test_cells_within_a_transaction_are_part_of_it(start: Start) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("rows = [1]")
+    inside = "get_ipython().run_cell('rows.append(3)'); get_ipython().run_cell('')"
+    kernel.run(f"%%transaction\nrows.append(2)\n{inside}\nraise ValueError('no')", fails=True)
+    assert "rolled back" in kernel.said
+    assert kernel.run("rows") == [1]
+    another = "get_ipython().run_cell('%%transaction\\nrows.append(5)').success"
+    assert kernel.run(f"rows.append(4)\n{another}") is False
+    assert "cannot begin inside of another cell" in kernel.said
+    assert kernel.run("rows") == [1, 4]
+
+
 def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
     kernel = start()
     kernel.run(LOAD)
@@ -627,7 +664,8 @@ def test_names_of_the_user() -> None:
 
 
 def test_the_first_line_of_a_transaction() -> None:
-    assert _without_marker(["\n", "%%transaction\n", "x = 1\n"]) == ["\n", "\n", "x = 1\n"]
+    marked = ["\n", "'a transaction of holdfast'\n", "x = 1\n"]
+    assert _without_marker(["\n", "%%transaction\n", "x = 1\n"]) == marked
     assert _without_marker(["x = 1\n", "%%transaction\n"]) == ["x = 1\n", "%%transaction\n"]
     assert _without_marker(["%%transaction now\n"]) == ["%%transaction now\n"]
 

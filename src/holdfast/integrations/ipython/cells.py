@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.session.worker.runner import FUTURE
@@ -16,9 +17,14 @@ class Cells(ast.NodeTransformer):
     lines are not those of the cell.
     """
 
-    def __init__(self, shell: Any, workspace: Workspace) -> None:
+    def __init__(
+        self, shell: Any, workspace: Workspace, admit: Callable[[ast.Module], None]
+    ) -> None:
+        """`admit` is given each tree before it runs, and raises InputRejected to keep it from
+        running."""
         self._shell = shell
         self._workspace = workspace
+        self._admit = admit
         self.watching = False  # whether the cell that runs is the user's own
         self._waiting: int | None = None  # the number of a cell whose tree is still to come
         # `Any`: the method of the shell's compiler that names a cell.
@@ -36,6 +42,8 @@ class Cells(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         """The cell's tree, with calls that note what is defined and imported."""
         number, self._waiting = self._waiting, None
+        if isinstance(node, ast.Module):
+            self._admit(node)
         if number is not None and isinstance(node, ast.Module):
             cell = self._workspace.cells.get(number)
             flags = self._future(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import os
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import InputRejected
 from IPython.core.error import UsageError as Misused
 
 from holdfast.integrations.ipython.cells import Cells
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from holdfast.model.subject import Subject
 
 TRANSACTION = "%%transaction"
+# Stands in the text of such a cell, and is taken out of its tree by `_admit`: so a cell that has
+# it runs only when its transaction has begun, whichever way it comes.
+_MARK = "a transaction of holdfast"
 _ATTRIBUTE = "holdfast"  # of the shell, where the extension is found again
 # What a prompt has and a notebook has no use for.
 _OTHERS = {"help", "quit"}
@@ -38,9 +43,11 @@ class Extension:
     def __init__(self, shell: Any, notebook: Notebook) -> None:
         self._shell = shell
         self._notebook = notebook
-        self._cells = Cells(shell, notebook.workspace)
+        self._cells = Cells(shell, notebook.workspace, self._admit)
         self._farewell = Farewell(shell, notebook)
+        self._running: list[Any] = []  # what IPython says of the cell that runs, and of its own
         self._begun: str | None = None  # the checkpoint that a transaction began with
+        self._refused: BaseException | None = None  # why it could not
         self._due = False  # whether the cell that runs is followed by a checkpoint
         self._theirs: Callable[[str], Any] | None = None  # IPython's own %whos
         self._changes: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -122,31 +129,69 @@ class Extension:
     # -- cells ---------------------------------------------------------------------------
 
     def _before(self, info: Any) -> None:
-        self._due = info.store_history and not _only_magic(info.raw_cell)
         self._cells.watching = bool(info.store_history)
-        self._begun = None
+        self._running.append(info)
+        if len(self._running) > 1:
+            return  # it is run by the cell that runs
+        self._due = info.store_history and not _only_magic(info.raw_cell)
+        self._begun = self._refused = None
         self._notebook.running = True
-        if info.store_history and _is_transaction(info.raw_cell):
-            self._begun = self._notebook.freeze("transaction").result().id
+        if _is_transaction(info.raw_cell):
+            try:
+                self._begun = self._notebook.freeze("transaction").result().id
+            except BaseException as error:  # noqa: BLE001  # IPython would run the cell all the same
+                self._refused = error
+
+    def _admit(self, tree: ast.Module) -> None:
+        """Keep a transaction that has not begun from running. Raises InputRejected."""
+        match tree.body:
+            case [ast.Expr(ast.Constant(value=said)), *rest] if said == _MARK:
+                tree.body = rest
+            case _:
+                return
+        if len(self._running) > 1:
+            raise InputRejected("not run: a transaction cannot begin inside of another cell")
+        if self._begun is None:
+            self._due = False
+            why = _words(self._refused) if self._refused is not None else "a cell that is silent"
+            raise InputRejected(f"not run: its transaction could not begin: {why}")
 
     def _after(self, result: Any) -> None:
         """In the kernel's main thread, before the front end hears that the cell has ended."""
+        if result is None:  # it was cut short
+            del self._running[-1:]
+        elif result.info in self._running:
+            del self._running[self._running.index(result.info) :]
+        if self._running:
+            return  # of a cell that the one that runs has run, or of an empty one
         self._cells.watching = self._notebook.running = False
         for failure in self._notebook.saving.failures():
             _tell(f"holdfast: a checkpoint failed: {failure}")
         begun, self._begun = self._begun, None
         due, self._due = self._due, False
-        count = result.execution_count or self._shell.execution_count - 1
+        if begun is not None and (result is None or not result.success):
+            self._roll_back(begun)
+            return
         try:
-            if begun is not None and not result.success:
-                _told(session.came_back(self._notebook.rollback(begun)))
-                _tell("holdfast: the transaction was rolled back")
-            elif due and self._notebook.names():
-                self._notebook.keep(f"cell {count}")
+            if due and self._notebook.names():
+                counted = result is not None and result.execution_count
+                self._notebook.keep(f"cell {counted or self._shell.execution_count - 1}")
             elif self._notebook.owed is not None:
                 self._notebook.keep(self._notebook.owed)
         except HoldfastError as error:
             _tell(f"holdfast: {error}")
+
+    def _roll_back(self, begun: str) -> None:
+        try:
+            came = session.came_back(self._notebook.rollback(begun))
+        except BaseException as error:
+            _tell(f"holdfast: the transaction could not be rolled back: {error}")
+            _tell(f"%rollback {begun} tries again")
+            if not isinstance(error, HoldfastError):
+                raise
+            return
+        _told(came)
+        _tell("holdfast: the transaction was rolled back")
 
     # -- commands ------------------------------------------------------------------------
 
@@ -254,7 +299,9 @@ def _bare(name: str) -> str:
     return name.removeprefix("session/")
 
 
-def _words(error: HoldfastError) -> str:
+def _words(error: BaseException) -> str:
+    if not isinstance(error, HoldfastError):
+        return f"{type(error).__name__}: {error}"
     return f"{error}; {error.hint}" if error.hint else str(error)
 
 
@@ -272,10 +319,10 @@ def _is_transaction(cell: str) -> bool:
 
 
 def _without_marker(lines: list[str]) -> list[str]:
-    """A transaction's cell without its first line, which stays as an empty one."""
+    """A transaction's cell with a text in place of its first line, which is no Python."""
     if lines and _is_transaction("".join(lines)):
         at = next(at for at, line in enumerate(lines) if line.strip())
-        return [*lines[:at], "\n", *lines[at + 1 :]]
+        return [*lines[:at], f"{_MARK!r}\n", *lines[at + 1 :]]
     return lines
 
 
