@@ -59,8 +59,22 @@ def test_identity() -> None:
     }
     assert name() == "container/default/f00"
     assert name(**pod) == "container/default/shop/web-0/app"
-    assert name("HOLDFAST_NAME=web", **pod) == "container/default/web"
+    assert name("HOLDFAST_NAME=web", **pod) == "container/default/shop/web"
+    assert name(holdfast__name="web", **pod) == "container/default/shop/web"
     assert name("HOLDFAST_NAME=web", holdfast__name="api") == "container/default/api"
+
+
+@pytest.mark.parametrize("strict", [Policy(names="annotation"), Policy(opt_in="annotation")])
+def test_policy_forbids_names_from_variables(strict: Policy) -> None:
+    found = opt_in(strict, config("HOLDFAST_NAME=shop", holdfast__checkpoint="1"), "default", "f00")
+    if strict.opt_in == "any":
+        found = opt_in(
+            strict, config("HOLDFAST_CHECKPOINT=1", "HOLDFAST_NAME=shop"), "default", "f"
+        )
+    assert found.wishes is None
+    assert isinstance(found.trouble, Denied)
+    named = handler(policy=strict, holdfast__name="shop").get_subject("default", "f00")
+    assert str(named) == "container/default/shop"
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "@ledger", "x" * 300])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,15 @@ class TestPathVault(VaultContract):
         saved = [self.put(vault) for _ in range(4)]
         vault.keep(SUBJECT, 2)
         assert [each.id for each in vault.list(SUBJECT)] == [saved[3].id, saved[2].id]
+
+    def test_clocks_do_not_decide_the_newest(self, vault: Vault) -> None:
+        """One node's clock is a day ahead of the other's."""
+        ahead = time.time_ns() // 1_000_000_000 + 86_400
+        saved = [self.put(vault, clock=clock) for clock in (ahead, None, None, ahead)]
+        found = [each.id for each in vault.list(SUBJECT)]
+        assert found == [each.id for each in reversed(saved)]
+        vault.keep(SUBJECT, 1)
+        assert [each.id for each in vault.list(SUBJECT)] == [saved[-1].id]
 
     def test_nobody_else_may_look(self, vault: Vault, tmp_path: Path) -> None:
         self.put(vault)

@@ -71,14 +71,30 @@ class ConfigHandler:
 
     def get_subject(self, namespace: str, container_id: str) -> Subject:
         """The identity that stays the same when the container is created again."""
-        given = self.get("name")
-        if given is not None and "/" in given:
-            raise BadInput(f"holdfast.name {given!r} has a slash", hint="use one plain word")
-        name = given if given is not None else self._pod() or container_id
+        given, pod = self._given_name(), self._pod()
+        if given is None:
+            name = "/".join(pod) if pod else container_id
+        else:
+            # A pod's containers share names, and so checkpoints, only within its own namespace.
+            name = f"{pod[0]}/{given}" if pod else given
         subject = Subject("container", f"{namespace}/{name}")
         if any(part.startswith(".") for part in subject.name.split("/")):
             raise BadInput(f"no part of {subject.name!r} may begin with a dot")
         return subject
+
+    def _given_name(self) -> str | None:
+        given = self.get("name")
+        if given is None:
+            return None
+        if "/" in given:
+            raise BadInput(f"holdfast.name {given!r} has a slash", hint="use one plain word")
+        annotated = f"{ANNOTATION_PREFIX}name" in self._annotations
+        if not annotated and "annotation" in (self.policy.opt_in, self.policy.names):
+            raise Denied(
+                f"the policy does not let variables name a container, but {given!r} is one",
+                hint=f"give it as an annotation: {ANNOTATION_PREFIX}name={given}",
+            )
+        return given
 
     def get_value(self) -> float:
         """How much it is worth to save this container before others; raises BadInput."""
@@ -131,12 +147,13 @@ class ConfigHandler:
             raise Denied("there is no shared path", hint="set shared_path in the policy")
         return self.policy.shared_path
 
-    def _pod(self) -> str | None:
+    def _pod(self) -> tuple[str, ...]:
+        """The namespace, the pod and the container, as Kubernetes names them; empty elsewhere."""
         for names in _KUBERNETES:
-            parts = [self._annotations.get(name) for name in names]
+            parts = tuple(self._annotations.get(name, "") for name in names)
             if all(parts):
-                return "/".join(part for part in parts if part)
-        return None
+                return parts
+        return ()
 
 
 def read_config(bundle: str) -> Config:

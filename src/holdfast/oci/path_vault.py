@@ -32,6 +32,8 @@ _LEDGER = "@ledger.json"
 _LOCK = "@lock"
 _TIDYING = "@tidying"
 _ENDLESS = 1000  # no line is so long; a circle would be longer
+_BELOW_TIME = 80  # bits of a UUID of version 7 below its milliseconds
+_RANDOM = (1 << _BELOW_TIME) - 1
 _WORTH = 0.7  # an increment that is nearly as large as the whole is not worth the dependence
 
 
@@ -57,14 +59,16 @@ class PathVault:
 
     def save(self, subject: Subject, staged: Path, reason: str) -> Saved:
         time = moment.now()
-        place = self.place(subject, staged.name)
+        newest = next(iter(self.list(subject)), None)
+        checkpoint = staged.name if newest is None else _later(staged.name, newest.id)
+        place = self.place(subject, checkpoint)
         try:
             private_folder(place.parent)
             with self.reading(subject):
                 parent = self._reduce(subject, staged / MEMORY)
                 manifest = self._sealer.seal(
                     staged,
-                    checkpoint=staged.name,
+                    checkpoint=checkpoint,
                     subject=subject,
                     time=moment.to_text(time),
                     reason=reason,
@@ -75,7 +79,7 @@ class PathVault:
         except OSError as error:
             raise from_os_error(error, "keeping a container's checkpoint") from error
         size = manifest.size_bytes
-        return Saved(staged.name, subject, time, size, reason, written_bytes=size)
+        return Saved(checkpoint, subject, time, size, reason, written_bytes=size)
 
     def _sync_way(self, place: Path) -> None:
         for folder in place.parents:
@@ -135,7 +139,7 @@ class PathVault:
 
     def _look(self, subject: Subject, checkpoint: str) -> Saved:
         """What can be said about a checkpoint before it is verified: its id and its files."""
-        millis = UUID(checkpoint).int >> 80
+        millis = UUID(checkpoint).int >> _BELOW_TIME
         parts = part_files(self.place(subject, checkpoint))
         size = sum(path.stat().st_size for _, path in parts)
         return Saved(checkpoint, subject, moment.from_micros(millis * 1000), size, "")
@@ -253,6 +257,20 @@ class PathVault:
 
     def _lock(self, subject: Subject) -> Path:
         return self.base / subject.name / _LOCK
+
+
+def _later(checkpoint: str, newest: str) -> str:
+    """The id of a new checkpoint: its own, or one of the millisecond after the newest.
+
+    The greatest id is the newest checkpoint. Clocks of nodes that share a folder differ, so an id
+    made from the clock alone could be smaller than that of an older checkpoint.
+    """
+    if checkpoint > newest:
+        return checkpoint
+    milliseconds = (UUID(newest).int >> _BELOW_TIME) + 1
+    if milliseconds >> 48:
+        raise Corrupt(f"no checkpoint can follow {newest}", hint="remove it: its id is not real")
+    return str(UUID(int=milliseconds << _BELOW_TIME | UUID(checkpoint).int & _RANDOM))
 
 
 def _compress(folder: Path) -> bool:

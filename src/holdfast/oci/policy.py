@@ -32,6 +32,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     work_path: str = constants.DEFAULT_WORK_PATH
     ledger_path: str = constants.DEFAULT_LEDGER_PATH
     opt_in: Literal["any", "annotation"] = "any"
+    names: Literal["any", "annotation"] = "any"
     keep: int = 2
     line: int = 8
     zstd: Literal["older", "all", "never"] = "older"

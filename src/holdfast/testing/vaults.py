@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import uuid_utils
 
 from holdfast.model.errors import Corrupt, Denied, HoldfastError
 from holdfast.model.subject import Subject
@@ -29,8 +30,16 @@ class VaultContract:
         raise NotImplementedError  # whoever is tested says
 
     @staticmethod
-    def put(vault: Vault, subject: Subject = SUBJECT, pages: bytes | None = None) -> Saved:
+    def put(
+        vault: Vault,
+        subject: Subject = SUBJECT,
+        pages: bytes | None = None,
+        clock: int | None = None,
+    ) -> Saved:
+        """Save a checkpoint with these pages, on a node whose clock shows these seconds."""
         staged = vault.stage()
+        if clock is not None:
+            staged = staged.with_name(str(uuid_utils.uuid7(timestamp=clock)))
         private_folder(staged)
         (staged / "memory").mkdir()
         (staged / "files").mkdir()
