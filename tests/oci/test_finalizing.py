@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from typing import cast
 import pytest
 from tests.units import verify
 
-from holdfast.oci.finalizing import Candidate, Finalizer, order
+from holdfast.oci.finalizing import Candidate, Crew, Finalizer, Result, order
 from holdfast.oci.installation import UNIT, carry_out, plan_install, plan_uninstall
 from holdfast.oci.trampoline import Trampoline, bake
 from holdfast.testing.containerd import Node
@@ -169,6 +170,38 @@ def test_a_runc_that_fails_loses_nothing(node: Node, tmp_path: Path) -> None:
     assert node.status("steady") == "RUNNING"
     code, _, found = told(command(node.environ, "finalize", "--deadline", "60"))
     assert (code, found["steady"]["outcome"]) == (0, "saved")
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A control group whose processes stand still: SIGKILL does not end them, as on a dead disk."""
+    group = Path("/sys/fs/cgroup/freezer") / f"holdfast-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        eventually(lambda: not (group / "cgroup.procs").read_text(), "all processes have ended")
+        group.rmdir()
+
+
+def test_an_unkillable_process_delays_no_report(freezer: Path) -> None:
+    def work(subject: str) -> Result:
+        if subject == "stuck":
+            (freezer / "cgroup.procs").write_text("0")
+            (freezer / "freezer.state").write_text("FROZEN")
+        return Result(subject=subject, outcome="saved")
+
+    def interrupted(subject: str, reason: str) -> Result:
+        return Result(subject=subject, outcome="running", reason=reason)
+
+    results: list[Result] = []
+    began = time.monotonic()
+    Crew(work, interrupted).work(["stuck", "other"], began + 1, 2, results.append)
+    assert time.monotonic() - began < 30
+    outcomes = {each.subject: each.outcome for each in results}
+    assert outcomes == {"stuck": "running", "other": "saved"}
+    assert "does not end" in results[-1].reason
 
 
 @pytest.mark.soak

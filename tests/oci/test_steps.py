@@ -130,6 +130,31 @@ def test_a_layer_that_was_not_clean_is_put_back_when_the_restore_fails(bundle: B
     assert bundle.leftovers() == []
 
 
+def test_an_old_layer_that_stays_harms_no_restore(bundle: Bundle) -> None:
+    """The container is back before its old layer is deleted, so a file that cannot be deleted
+    is reported, and the restored container is not tried again."""
+    start(bundle)
+    bundle.runc("checkpoint", "--leave-running")
+    bundle.runc("checkpoint")
+    bundle.runc("delete")
+    folder = bundle.folder / "upper/kept"
+    folder.mkdir()
+    (folder / "immutable").write_text("no one deletes it")
+    subprocess.run(["chattr", "+i", str(folder / "immutable")], check=True)
+    try:
+        bundle.runc("create")
+        assert bundle.status() == "created"
+        state = bundle.folder / f"run/containers{bundle.root}/@tc/container.json"
+        newest = checkpoints(bundle)[-1].name[1:]
+        assert json.loads(state.read_text())["restored_from"] == newest
+        assert "old files stay on the disk" in (bundle.folder / "runc.log").read_text()
+        bundle.runc("start")
+        goes_on(bundle)
+    finally:
+        for left in bundle.folder.rglob("immutable"):
+            subprocess.run(["chattr", "-i", str(left)], check=True)
+
+
 def test_a_dump_that_fails_leaves_the_container_running(bundle: Bundle) -> None:
     start(bundle)
     config = bundle.bundle / "config.json"

@@ -50,3 +50,13 @@ def test_clearing_detaches_what_is_still_mounted(tmp_path: Path) -> None:
     clear(folder)
     assert mounts_below(folder) == []
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["with a space", "tab\there", "back\\slash", "\u00fcber"])
+def test_a_mount_is_found_by_any_name(name: str, tmp_path: Path) -> None:
+    point = tmp_path / name
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], check=True)
+    assert mounts_below(tmp_path) == [str(point)]
+    clear(tmp_path)
+    assert not tmp_path.exists()

@@ -33,6 +33,7 @@ from holdfast.oci.state import ContainerState, Record
 Outcome = Literal["saved", "running", "ended"]
 Found = TypeVar("Found")
 _UNDO_SECONDS = 10.0  # for a guard to let a container go on after the deadline
+_DYING_SECONDS = 5.0  # for a process to end after it was killed
 _AGAIN = ("storage_full", "capture_failed")
 
 
@@ -122,7 +123,7 @@ class Finalizer:
             results[result.subject] = result
             done(result)
 
-        crew = _Crew(lambda subject: self._save(subject, end, leave_running), self._interrupted)
+        crew = Crew(lambda subject: self._save(subject, end, leave_running), self._interrupted)
         crew.work(plan, end, jobs, settle)
         again = [each for each in plan if results[each].kind in _AGAIN]
         if time.monotonic() < end:
@@ -221,7 +222,7 @@ def _apart(look: Callable[[], Found]) -> Found:
     return cast(Found, found)
 
 
-class _Crew:
+class Crew:
     """Forks a process for each piece of work, some at a time, and kills what is late."""
 
     def __init__(
@@ -249,8 +250,16 @@ class _Crew:
                 busy[reader] = pid, subject
             if not busy:  # the deadline came before anything was begun
                 return
-            patience = max(0.05, end - time.monotonic()) if time.monotonic() < end else None
-            for reader in readable(busy, patience):
+            now = time.monotonic()
+            ready = readable(busy, max(0.05, (end if now < end else end + _DYING_SECONDS) - now))
+            if not ready and time.monotonic() >= end + _DYING_SECONDS:
+                # Not even SIGKILL ends a process that waits for a dead disk. Its container stands
+                # still or runs, and the report must not wait for it.
+                for reader, (_, subject) in busy.items():
+                    os.close(reader)
+                    done(self._interrupted(subject, f"{late}, and its process does not end"))
+                return
+            for reader in ready:
                 pid, subject = busy.pop(reader)
                 with os.fdopen(reader, "rb") as pipe:
                     told = pipe.read()

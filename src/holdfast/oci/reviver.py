@@ -152,10 +152,15 @@ class Reviver:
             if has_own_network(config):
                 bring_up(pid)
             self._state.unstarted = True
-        if not clean:
-            drop_aside(aside)
-        clear(scratch)
-        clear(whole)
+        # The container is back: from here on nothing counts as a failed restore, after which the
+        # next attempt would delete it.
+        try:
+            if not clean:
+                drop_aside(aside)
+            clear(scratch)
+            clear(whole)
+        except OSError as error:
+            it.journal.write("warning", f"restored, but old files stay on the disk: {error}")
 
     @contextmanager
     def _stopping(self, lines: Sequence[str]) -> Iterator[None]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.model.mounts import mounts_here
 from holdfast.runtime.command import Outcome, run
 
 STEP_SECONDS = 20.0
@@ -127,6 +128,4 @@ def detach(folder: Path) -> None:
 
 def mounts_below(folder: Path) -> list[str]:
     """The mountpoints inside a folder, in the order in which they were mounted."""
-    table = Path("/proc/self/mounts").read_text(encoding="utf-8")
-    points = (line.split(" ")[1] for line in table.splitlines())
-    return [point for point in points if point.startswith(f"{folder}/")]
+    return [mount.point for mount in mounts_here() if mount.point.startswith(f"{folder}/")]

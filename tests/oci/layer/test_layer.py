@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Corrupt, Unsupported
+from holdfast.model.mounts import parse_mountinfo
 from holdfast.oci.layer import capture
 from holdfast.oci.layer.entry import MAGIC, Entry, encode, read_entries
 from holdfast.oci.layer.extract import empty, extract, is_empty
-from holdfast.oci.overlay import find_overlay, overlay_at, parse_mountinfo
+from holdfast.oci.overlay import find_overlay, overlay_at
 
 CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")  # cap_net_raw+ep
 
