@@ -95,6 +95,11 @@ class Process:
         size = {"rows": rows, "columns": columns}
         await self._wire.send({"action": "resize", **size, **self._addressed()})
 
+    def touch(self) -> None:
+        """Tell the server that somebody waits for it: its sandbox is not idle."""
+        if not self._ended.is_set():
+            self._wire.post(self.window)
+
     def _lift(self) -> None:
         self.stdout.lift()
         self.stderr.lift()

@@ -100,6 +100,8 @@ class LiveSandbox:
         self.egress: Egress | None = None  # how its programs reach what they may
         self.switch: Switchboard | None = None
         self.away = False  # frozen: what ran goes on elsewhere, it has not ended
+        # Nobody is attached who could speak: that something is executed counts as activity.
+        self.unattended = False
         self.touched = time.monotonic()
 
     def become(self, other: LiveSandbox) -> Body:

@@ -19,6 +19,7 @@ async def warm_up(
     code fails, and whatever making a sandbox may raise; nothing is left."""
     keeping.check_name(name)
     sandbox, _ = await fleet.create(request)
+    sandbox.unattended = True
     try:
         plain = sandbox.body.build.root.packages  # a root of somebody else's has no session
         session = language == "python" and bool(plain)

@@ -21,6 +21,9 @@ async def idle(live: Mapping[str, LiveSandbox], act: Act) -> None:
         await asyncio.sleep(IDLE_LOOK)
         now = time.monotonic()
         for sandbox in list(live.values()):
+            if sandbox.unattended and sandbox.executing:
+                sandbox.touch()
+                continue
             silent = now - sandbox.touched
             if silent > sandbox.request.idle_timeout and not sandbox.work.locked():
                 sandbox.touch()  # one at a time; a failed checkpoint is tried again later

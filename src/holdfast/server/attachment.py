@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 
 from starlette.websockets import WebSocket
 
@@ -41,6 +43,10 @@ from holdfast.server.files import do_to_files
 from holdfast.server.tenants import tenant_of
 
 log = logging.getLogger("holdfast.server")
+MOST_WAITING = 8  # requests behind one that takes its time; the next one is not read before
+MOMENT_SECONDS = 0.05  # between two looks whether the moment of a checkpoint has passed
+# What acts on programs that run, and is over at once.
+_HURRIED = (KillProcessRequest, StdinEvent, ResizeRequest, WindowRequest)
 
 
 class Attachment:
@@ -53,6 +59,8 @@ class Attachment:
         self.tell, self._say = self._connection.tell, self._connection.say
         self.executions = Executions(self._connection)
         self._sandbox: LiveSandbox | None = None
+        self._hearing: asyncio.Task[str | bytes | None] | None = None
+        self._waiting: deque[Request | Refusal] = deque()  # heard, and not done yet
 
     # -- one sandbox
 
@@ -65,19 +73,74 @@ class Attachment:
 
     def let_go(self) -> None:
         """The sandbox goes on without a client."""
+        if self._hearing is not None:
+            self._hearing.cancel()
         self.executions.let_go()
         if self._sandbox is not None and self._sandbox.client is self:
             self._sandbox.client = None
             self._sandbox.touch()
 
     async def serve(self) -> None:
-        """Do what the client asks until it goes, or is shown the door."""
-        while (frame := await self._connection.hear()) is not None:
-            await self._handle(parse_request(frame))
+        """Do what the client asks, one after the other, until it goes or is shown the door."""
+        while (request := await self._next()) is not None:
+            if _takes_time(request):
+                await self._meanwhile(request)
+            else:
+                await self._handle(request)
 
-    async def _handle(self, request: Request | Refusal) -> None:
+    async def _next(self) -> Request | Refusal | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._hearing is None:
+            frame = await self._connection.hear()
+        else:
+            frame = await self._hearing
+            self._hearing = None
+        return None if frame is None else parse_request(frame)
+
+    async def _meanwhile(self, request: Request | Refusal) -> None:
+        """Do what takes its time. Input for programs and their end do not wait for it: they come
+        behind the moment that is kept, and not behind the store that keeps it."""
+        began = (
+            None
+            if isinstance(request, FilesRequest) or self._sandbox is None
+            else (self._sandbox.epoch)
+        )
+        work = asyncio.create_task(self._handle(request))
+        try:
+            while not work.done() and len(self._waiting) < MOST_WAITING:
+                self._hearing = self._hearing or asyncio.create_task(self._connection.hear())
+                hurried = self._waiting and isinstance(self._waiting[0], _HURRIED)
+                await asyncio.wait(
+                    {work, self._hearing},
+                    return_when=asyncio.FIRST_COMPLETED,
+                    timeout=MOMENT_SECONDS if hurried else None,
+                )
+                if self._hearing.done():
+                    if (frame := self._hearing.result()) is None:
+                        break  # it has left, or was shown the door
+                    self._hearing = None
+                    self._waiting.append(parse_request(frame))
+                while self._waiting and not work.done() and self._may_overtake(began):
+                    await self._handle(self._waiting.popleft(), overtakes=True)
+            await work
+        except BaseException:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            raise
+
+    def _may_overtake(self, began: int | None) -> bool:
+        """Whether the first of those that wait need not wait for the work under way; `began` is the
+        sandbox's epoch at its begin, if it keeps a moment of the sandbox."""
+        sandbox, phase = self._sandbox, self._connection.phase
+        if sandbox is None or phase not in (Phase.OPEN, Phase.CHECKPOINTING):
+            return False
+        return isinstance(self._waiting[0], _HURRIED) and sandbox.epoch != began
+
+    async def _handle(self, request: Request | Refusal, *, overtakes: bool = False) -> None:
         sandbox = self._sandbox
-        if sandbox is None or self._connection.phase is not Phase.OPEN:
+        kept = overtakes and self._connection.phase is Phase.CHECKPOINTING  # it goes on
+        if sandbox is None or not (kept or self._connection.phase is Phase.OPEN):
             return  # it is being taken away; the client has been told
         if isinstance(request, Refusal):
             if request.fact is None:
@@ -227,6 +290,13 @@ class Attachment:
             RollbackEvent(event="rollback", checkpoint=checkpoint, request_id=request_id)
         )
         await self.executions.catch_up(sandbox)
+
+
+def _takes_time(request: Request | Refusal) -> bool:
+    """Whether it may take long, and leaves the sandbox running."""
+    if isinstance(request, CheckpointRequest):
+        return request.leave_running
+    return isinstance(request, SnapshotRequest | SaveTemplateRequest | ForkRequest | FilesRequest)
 
 
 def checkpoint_event(captured: Captured, request_id: str | None) -> CheckpointEvent:

@@ -154,6 +154,9 @@ class Executions:
                 given = self._inputs[execution] = _Input(execution)
             given.add(data_of(request.data or "", request.encoding), request.eof)
         except HoldfastError as error:
+            if self._connection.phase is not Phase.OPEN:  # a checkpoint is being stored
+                await self._connection.say(error_event(error, request.request_id))
+                return
             await self._connection.tell(
                 Fact.STDIN_REFUSED, str(error), error=error, request_id=request.request_id
             )

@@ -196,7 +196,9 @@ class Sandboxes:
         if self.fleet is None:
             raise self.why_not
         fleet = self.fleet
-        sandbox, _ = await fleet.create(CreateRequest(), tenant=tenant_of(request.scope))
+        wanted = CreateRequest(idle_timeout=fleet.settings.idle_timeout)
+        sandbox, _ = await fleet.create(wanted, tenant=tenant_of(request.scope))
+        sandbox.unattended = True
         try:
             asked = ExecuteRequest(language=language, code=code, stdin=False)
             execution = await sandbox.execute(asked)

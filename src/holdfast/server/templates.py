@@ -69,6 +69,7 @@ class TemplateRoutes:
         asked = await read_body(request, NewTemplate, MAX_FRAME)
         assert isinstance(asked, NewTemplate)
         wanted = CreateRequest(
+            idle_timeout=self._fleet().settings.idle_timeout,
             image=asked.image,
             filesystem_snapshot_name=asked.filesystem_snapshot_name,
             template=asked.template,

@@ -28,6 +28,8 @@ from holdfast.server.mcp.workspace import content_of, piece
 
 IN_USE_SECONDS = 10.0  # a server notices only after a moment that whoever was there is gone
 TIMEOUT = 600.0
+IDLE_SECONDS = 300.0  # without a call, after which a sandbox is frozen
+AWAKE_SECONDS = 60.0  # how often the server hears that somebody waits for what runs
 Moments = tuple[answers.Moment, ...]
 
 
@@ -41,8 +43,17 @@ class SandboxLevel:
     """Sandboxes of one server, by name."""
 
     def __init__(
-        self, url: str, token: str | None, passes: Passes, *, show_secrets: bool = False
+        self,
+        url: str,
+        token: str | None,
+        passes: Passes,
+        *,
+        show_secrets: bool = False,
+        idle_seconds: float = IDLE_SECONDS,
+        awake_seconds: float = AWAKE_SECONDS,
     ) -> None:
+        self._idle_seconds = idle_seconds
+        self._awake_seconds = awake_seconds
         self._url = url
         self._token = token
         self._passes = passes
@@ -60,7 +71,9 @@ class SandboxLevel:
             process = await sandbox.exec(
                 asked.language, asked.code, session=asked.language == "python"
             )
-            stdout, stderr, ended, late = await _follow(process, asked.timeout, progress)
+            stdout, stderr, ended, late = await _follow(
+                process, asked.timeout, progress, self._awake_seconds
+            )
         cut = answers.CUT
         return answers.Executed(
             subject=f"sandbox/{name}",
@@ -161,9 +174,9 @@ class SandboxLevel:
 
     async def read_file(self, name: str, asked: given.ReadFile) -> answers.FileRead:
         async with self._using(name) as sandbox:
-            data = await sandbox.files.read(asked.path)
-        part = data[asked.offset : asked.offset + asked.limit]
-        return piece(f"sandbox/{name}", asked, part, len(data), show_secrets=self._show_secrets)
+            read = await sandbox.files.read_piece(asked.path, asked.offset, asked.limit)
+        subject = f"sandbox/{name}"
+        return piece(subject, asked, read.data, read.size, show_secrets=self._show_secrets)
 
     async def write_file(self, name: str, asked: given.WriteFile) -> answers.FileWritten:
         data = content_of(asked)
@@ -202,6 +215,7 @@ class SandboxLevel:
         sandbox = await Sandbox.create(
             self._url,
             token=self._token,
+            idle_timeout=self._idle_seconds,
             enable_checkpoint=True,
             enable_idle_timeout_auto_checkpoint=True,
         )
@@ -280,7 +294,7 @@ class SandboxLevel:
 
 
 async def _follow(
-    process: Process, timeout: float | None, progress: Progress
+    process: Process, timeout: float | None, progress: Progress, awake_seconds: float
 ) -> tuple[str, str, Exit, bool]:
     """What it wrote, how it ended, and whether that was because its time was over."""
     follower = Follower(progress)
@@ -295,7 +309,13 @@ async def _follow(
                 await follower.heard(str(text))
         return "".join(pieces)
 
+    async def stay() -> None:
+        while True:
+            await asyncio.sleep(awake_seconds)
+            process.touch()
+
     late = False
+    waiting = asyncio.create_task(stay())
     reading = asyncio.gather(read(process.stdout), read(process.stderr))
     try:
         try:
@@ -309,6 +329,8 @@ async def _follow(
         reading.cancel()
         await process.kill()
         raise
+    finally:
+        waiting.cancel()
 
 
 def _error(ended: Exit, late: bool, stderr: str) -> answers.Error | None:
