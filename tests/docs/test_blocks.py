@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,12 @@ def test_what_the_readme_shows_can_be_pasted_into_a_file() -> None:
     for block in shown:
         code = compile(block.text, f"README.md, line {block.line}", "exec")
         assert "holdfast" in code.co_names or "asyncio" in code.co_names, block.text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_untrusted_code_begins_with_its_engine(page: Path) -> None:
+    """Under a heading about code that is not trusted, the first server holds hostile code."""
+    text = page.read_text("utf-8")
+    for heading in re.finditer(r"^#+ .*do not trust.*$", text, re.MULTILINE):
+        shown = [block.text for block in blocks(text[heading.end() :]) if "serve" in block.text]
+        assert "gvisor" in shown[0], heading[0]

@@ -29,7 +29,8 @@ def test_status_is_open(start: Starter) -> None:
     server = start()
     answer = httpx.get(f"{server.address}/status", timeout=ANSWER)
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "version": __version__, "engine": "gvisor"}
+    told = {"status": "ok", "version": __version__, "engine": "gvisor", "boundary": True}
+    assert answer.json() == told
 
 
 def test_status_counts_for_those_who_may_come_in(start: Starter, store: Store) -> None:
@@ -40,7 +41,7 @@ def test_status_counts_for_those_who_may_come_in(start: Starter, store: Store) -
         known = client.get("/status").json()
     assert (known["subjects"], known["checkpoints"]) == (1, 2)
     with server.client("wrong") as client:
-        assert client.get("/status").json().keys() == {"status", "version", "engine"}
+        assert client.get("/status").json().keys() == {"status", "version", "engine", "boundary"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -254,6 +255,27 @@ def test_an_engine_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("--engine", "runc")
     assert done.returncode == 5
     assert "there is no runc on this machine" in done.stderr
+
+
+def test_without_gvisor_no_hostile_code_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_RUNSC", "/no/such/runsc")
+    done = run("--engine", "gvisor")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "there is no runsc on this machine" in done.stderr
+
+
+def test_an_engine_without_a_boundary_says_so(start: Starter, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[one]\ntoken = "token-of-the-first-one"\n')
+    lacking = start("--engine", "process", HOLDFAST_RUNSC="/no/such/runsc")
+    shared = start("--engine", "process", "--tokens", str(tokens))
+    with lacking.client() as client:
+        assert client.get("/status").json()["boundary"] is False
+    _, errors = lacking.stop(signal.SIGTERM)
+    assert "gVisor, which is one, cannot run here: there is no runsc on this machine" in errors
+    _, errors = shared.stop(signal.SIGTERM)
+    assert "give tokens only to people who trust each other" in errors
+    assert "can run here: --engine gvisor" in errors
 
 
 def test_without_a_token_on_loopback_only(start: Starter) -> None:

@@ -25,6 +25,7 @@ from holdfast.cli.settings import (
 
 if TYPE_CHECKING:
     from holdfast.sandbox.admission import Tenant
+    from holdfast.sandbox.contract import Engine
     from holdfast.sandbox.settings import Settings
     from holdfast.server.drills import Schedule
     from holdfast.server.sandboxes import Sandboxes
@@ -183,7 +184,8 @@ def command(
             idle_seconds=float(str(settings["session_idle_timeout"])),
         )
         kept = _kept(settings, images, templates, url)
-        with _sandboxes(invocation, store, str(settings["engine"]), kept) as sandboxes:
+        engine = str(settings["engine"])
+        with _sandboxes(invocation, store, engine, kept, tenants=bool(tenants)) as sandboxes:
             app = create_app(
                 store,
                 token,
@@ -267,7 +269,7 @@ def _kept(
 
 @contextmanager
 def _sandboxes(
-    invocation: Invocation, store: Store, engine: str, settings: Settings
+    invocation: Invocation, store: Store, engine: str, settings: Settings, *, tenants: bool
 ) -> Iterator[Sandboxes]:
     """Sandboxes on the engine that was asked for. Where `auto` finds none, the server runs without
     them and says so; one that was named must work."""
@@ -286,9 +288,7 @@ def _sandboxes(
         yield Sandboxes(None, trouble)
         return
     if not chosen.capabilities.boundary:
-        invocation.warn(
-            f"the engine {chosen.name} is no security boundary: run only code that you trust"
-        )
+        invocation.warn(_no_boundary(chosen, tenants=tenants))
     runs = home() / "run"
     sweep(runs)
     ground = Ground(runs)
@@ -297,6 +297,21 @@ def _sandboxes(
         yield Sandboxes(fleet)
     finally:
         ground.release()
+
+
+def _no_boundary(engine: Engine, *, tenants: bool) -> str:
+    """What is said before any code is taken, where that is not held."""
+    from holdfast.model.errors import Unsupported
+    from holdfast.sandbox.choice import choose
+
+    told = f"the engine {engine.name} is no security boundary: run only code that you trust"
+    if tenants:
+        told += ", and give tokens only to people who trust each other"
+    try:
+        choose("gvisor")
+    except Unsupported as trouble:
+        return f"{told}; gVisor, which is one, cannot run here: {trouble}"
+    return f"{told}; gVisor, which is one, can run here: --engine gvisor"
 
 
 def _images(given: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:

@@ -225,6 +225,7 @@ class _Routes:
             "status": "ok",
             "version": __version__,
             "engine": self._fleet.engine.name if self._fleet else None,
+            "boundary": self._fleet.engine.capabilities.boundary if self._fleet else None,
         }
         if self._pass is None or request.scope[SIGNED_IN]:
             subjects = await self.ask(lambda store: store.subjects())
