@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.files import make_folder
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox import volume
 from holdfast.sandbox.chores import REST_SECONDS
@@ -87,7 +88,7 @@ class Room:
         """Blocking. Raises HoldfastError and leaves nothing."""
         name = f"holdfast-{os.getpid()}-{secrets.token_hex(6)}"
         folder = place / name
-        folder.mkdir(parents=True, mode=0o700)
+        make_folder(folder)
         try:
             return cls(name, folder, volume.make(folder / "volume", disk_bytes))
         except BaseException:

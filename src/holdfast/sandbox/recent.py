@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.model.files import make_folder
 from holdfast.sandbox.live import Frozen
 
 MOST_BYTES = 4 << 30
@@ -32,7 +33,7 @@ class Recent:
         if size > self._most:
             frozen.discard()
             return
-        place.mkdir(parents=True)
+        make_folder(place)
         moved = replace(frozen, files=place / "files.tar", image=place / "image")
         frozen.files.rename(moved.files)
         if frozen.image.is_dir():
