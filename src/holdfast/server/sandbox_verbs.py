@@ -71,6 +71,7 @@ class FileWork(Struct, frozen=True, forbid_unknown_fields=True):
     offset: Annotated[int, Meta(ge=0)] | None = None
     size: Annotated[int, Meta(ge=0)] | None = None
     to: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    path_encoding: Literal["text", "base64"] = "text"
 
 
 def described(sandbox: LiveSandbox, engine: str) -> Shape:
