@@ -445,7 +445,9 @@ class _Move:
 
 
 def _matters(entry: Entry, seq: int, now: Catalogue, there: set[bytes]) -> bool:
-    """Whether an entry still says something about what exists."""
+    """Whether an entry still says something about what exists, or may to who knows its key."""
+    if seq in now.disbelieved:
+        return True
     match entry:
         case Label():
             return entry.id in now.records
