@@ -6,8 +6,6 @@ nothing but the standard library, and output is not to be wrapped in text.
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 
 from holdfast.model.errors import Corrupt
@@ -21,11 +19,7 @@ Header = dict[str, object]
 
 
 def agent_frame(header: Header, data: bytes = b"") -> bytes:
-    try:
-        line = msgspec.json.encode(header)
-    except UnicodeEncodeError:  # a path that is not UTF-8 has half characters in its place
-        line = json.dumps(header).encode()
-    return encode_frame(line + b"\n" + data)
+    return encode_frame(msgspec.json.encode(header) + b"\n" + data)
 
 
 class AgentDecoder:

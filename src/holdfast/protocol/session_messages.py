@@ -12,6 +12,7 @@ from holdfast.model.errors import Corrupt
 from holdfast.protocol.frames import encode_frame
 
 FORMAT = 1  # of a session's checkpoint
+HELD = "Held"  # the error of a copy that met what only the worker itself can take
 
 Stream = Literal["stdout", "stderr"]
 
@@ -109,6 +110,7 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     base: int = 0  # the request that gave the memory of the host's last checkpoint; 0: none
     reads: bool = False  # whether the host can read the memory of a copy of the worker
     ahead: bool = False  # whether memory may come ahead of the capture
+    stood: bool = False  # whether the copy that made the last one stood still: none does it now
 
 
 class CapturingMessage(Message, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.live import Frozen, LiveSandbox
-from holdfast.sandbox.whole import in_thread, task_of, whole
+from holdfast.sandbox.whole import whole
 from holdfast.store import Store
 
 
@@ -54,7 +53,8 @@ class Freezer:
         self, sandbox: LiveSandbox, reason: str, during_execution: bool
     ) -> Captured:
         async with sandbox.work:
-            await self.ready(sandbox, during_execution)
+            self.check(sandbox, during_execution)
+            await sandbox.keep_session()
             frozen, pause = await self.moment(sandbox)
             try:
                 return Captured(await self.save(sandbox, frozen, reason), pause)
@@ -63,19 +63,11 @@ class Freezer:
 
     def discard(self, frozen: Frozen) -> None:
         """Nobody waits for that: a file of gigabytes takes a while to delete."""
-        self._chores.begin_later(in_thread(frozen.discard))
-
-    async def ready(
-        self, sandbox: LiveSandbox, during_execution: bool, *, force: bool = False
-    ) -> None:
-        """Let its session write itself down. Raises HoldfastError when it may not be frozen: before
-        that, and when something began meanwhile."""
-        self.check(sandbox, during_execution)
-        await sandbox.keep_session(force=force)
-        self.check(sandbox, during_execution)
+        self._chores.begin_later(asyncio.to_thread(frozen.discard))
 
     def check(self, sandbox: LiveSandbox, during_execution: bool) -> None:
-        _check_lives(sandbox)
+        if sandbox.ended:
+            raise CaptureFailed("the sandbox has ended")
         if sandbox.executing and not during_execution:
             raise Conflict(
                 "an execution is running", hint="wait for it, or ask with during_execution"
@@ -88,8 +80,8 @@ class Freezer:
 
     async def moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         """One moment of a sandbox that goes on, and for how many milliseconds it did not. Raises
-        CaptureFailed, or is cancelled; then it goes on as it was, too."""
-        return await whole(self._moment(sandbox), undo=_discard)
+        CaptureFailed; then it goes on as it was, too."""
+        return await whole(self._moment(sandbox))
 
     async def _moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         began = time.perf_counter()
@@ -120,25 +112,25 @@ class Freezer:
             nonlocal saving
             if in_order := sandbox.body.box.in_order:
                 coming.begins(image, in_order)
-                saving = task_of(self._save(sandbox, coming, reason))
+                saving = asyncio.create_task(self._save(sandbox, coming, reason))
 
-        async def save_nothing() -> None:
+        try:
+            frozen = await sandbox.freeze(store_meanwhile)
+        except BaseException:
             coming.fails()
             if saving is not None:
                 await asyncio.wait([saving])
                 if not saving.cancelled():
                     saving.exception()  # why there was nothing to save is on its way already
-
-        async with AsyncExitStack() as undo:
-            undo.push_async_callback(save_nothing)
-            frozen = await sandbox.freeze(store_meanwhile)
-            undo.push_async_callback(in_thread, frozen.discard)
-            undo.push_async_callback(sandbox.thaw)
+            raise
+        try:
             moment = moment_of(sandbox, frozen)
             coming.is_there(moment)
-            made = await (saving or self._save(sandbox, moment, reason))
-            undo.pop_all()
-            return frozen, made
+            return frozen, await (saving or self._save(sandbox, moment, reason))
+        except BaseException:
+            await sandbox.thaw()
+            await asyncio.to_thread(frozen.discard)
+            raise
 
     async def _save(
         self,
@@ -164,8 +156,8 @@ class Freezer:
         try:
             # What it reads is cleared away afterwards, and threads are not cancelled.
             if isinstance(moment, Coming):
-                return await moment.awaited_by(save)
-            return await in_thread(save)
+                return await whole(moment.awaited_by(save))
+            return await whole(asyncio.to_thread(save))
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
 
@@ -177,13 +169,10 @@ class Freezer:
 
     async def _snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
         async with sandbox.work:
-            _check_lives(sandbox)
             await sandbox.keep_session()
-            # Memory is not wanted: it need not be written.
-            frozen = await sandbox.freeze(memory=False)
-            await sandbox.thaw()
+            frozen, _ = await self.moment(sandbox)
             try:
-                return await in_thread(
+                return await asyncio.to_thread(
                     keeping.save,
                     self.store,
                     keeping.snapshot_subject(name),
@@ -193,15 +182,6 @@ class Freezer:
                 )
             finally:
                 self.discard(frozen)
-
-
-def _check_lives(sandbox: LiveSandbox) -> None:
-    if sandbox.ended:
-        raise CaptureFailed("the sandbox has ended")
-
-
-async def _discard(made: tuple[Frozen, float]) -> None:
-    await in_thread(made[0].discard)
 
 
 def moment_of(sandbox: LiveSandbox, frozen: Frozen) -> Moment:

@@ -15,7 +15,6 @@ from subprocess import DEVNULL
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, from_os_error
-from holdfast.model.fault_points import fault_point
 from holdfast.model.tracing import span
 from holdfast.sandbox.contract import Build
 from holdfast.sandbox.spawning import Begun, Spawn, as_usual
@@ -92,7 +91,6 @@ async def start(
 ) -> Begun:
     """Begin a command with the inner ends as its standard streams, and errors in a log, if any:
     an engine that cannot freeze a file of the host gets none."""
-    fault_point(f"launch.start {Path(argv[0]).name}")
     try:
         with open(log or os.devnull, "ab", opener=_private) as errors:
             return await spawn(argv, pipes.inner_read, pipes.inner_write, errors, environ)
@@ -101,17 +99,14 @@ async def start(
 
 
 async def finished(process: Begun, seconds: float) -> int | None:
-    """The exit code, or None after killing what did not end in time, with all it started. Cancelled
-    it raises that, with nothing left that runs."""
+    """The exit code, or None after killing what did not end in time, with all it started."""
     try:
         async with asyncio.timeout(seconds):
             return await process.wait()
-    except BaseException as error:
+    except TimeoutError:
         kill(process)
         await process.wait()
-        if isinstance(error, TimeoutError):
-            return None
-        raise
+        return None
 
 
 def kill(process: Begun) -> None:
@@ -129,7 +124,6 @@ async def command(
     spawn: Spawn = as_usual,
 ) -> None:
     """Run a command to its end. Raises HoldfastError with its last words."""
-    fault_point(f"launch.command {Path(argv[0]).name}")
     try:
         with open(log, "ab", opener=_private) as errors:
             process = await spawn(argv, DEVNULL, DEVNULL, errors, environ)

@@ -92,8 +92,7 @@ class Executions:
             ended = process.exit is not None
             for piece in execution.pieces():
                 await self._windows.open(execution.process_id, piece.begin - piece.gap)
-                if not await self._connection.say(execution.event(piece)):
-                    return  # what was not sent is told again to whoever attaches next
+                await self._connection.say(execution.event(piece))
                 execution.sent = piece.offset
             process.consumed()
             if ended:

@@ -16,10 +16,12 @@ from holdfast.model.errors import CaptureFailed, Corrupt
 from holdfast.model.readiness import readable
 from holdfast.protocol.frames import FrameDecoder
 from holdfast.protocol.session_messages import CapturingMessage, decode_worker
-from holdfast.session.captured import HEAVY, Captured, Gathering, handed_over
+from holdfast.session.captured import HEAVY, Captured, Gathering, StoodStill, handed_over
 from holdfast.session.memory import Distant
 
 _READ = 1 << 20
+PATIENCE = 5.0  # seconds in which a copy that works does something
+_LOOK = 0.5  # seconds from one look at it to the next
 
 
 class Left:
@@ -76,12 +78,14 @@ class Arriving:
         self._stopped = ""
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
+        self._activity = _Activity(begun.pid)
         # Only of a process that is what it says to be.
         self._distant = _memory(begun.pid) if self._copy >= 0 else None
         self.heavy = _resident(begun.pid) > HEAVY
 
     def all(self) -> Captured:
-        """Wait for all of it. Raises CaptureFailed. The copy lives until it is released."""
+        """Wait for all of it. Raises CaptureFailed, and StoodStill after some seconds in which the
+        copy did nothing at all. The copy lives until it is released."""
         try:
             captured = _gathered(self._read, Gathering(self._distant))
         except BaseException:
@@ -117,12 +121,44 @@ class Arriving:
                 self._copy = -1
 
     def _read(self) -> bytes:
-        left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
-        if not readable((self._file, self._wake), left):
-            raise CaptureFailed(f"the capture took longer than {self._timeout:g} s")
+        self._activity.seen()
+        while not readable((self._file, self._wake), self._wait()):
+            if self._ends is not None and time.monotonic() >= self._ends:
+                raise CaptureFailed(f"the capture took longer than {self._timeout:g} s")
+            if self._activity.idle() > PATIENCE:
+                raise StoodStill("the copy that makes the capture stands still")
         if self._stopped:
             raise CaptureFailed(self._stopped)
         return os.read(self._file, _READ)
+
+    def _wait(self) -> float:
+        return _LOOK if self._ends is None else max(0.0, min(_LOOK, self._ends - time.monotonic()))
+
+
+class _Activity:
+    """Whether a process does something: computes, waits for a disk, or waits for a child."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ticks = -1
+        self._since = time.monotonic()
+
+    def seen(self) -> None:
+        """It has done something."""
+        self._since = time.monotonic()
+
+    def idle(self) -> float:
+        """For how many seconds it has done nothing; 0 where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+            children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text()
+        except OSError:
+            return 0.0
+        ticks = int(fields[11]) + int(fields[12])
+        if fields[0] != "S" or children.strip() or ticks != self._ticks:
+            self.seen()
+        self._ticks = ticks
+        return time.monotonic() - self._since
 
 
 def _gathered(read: Callable[[], bytes], gathering: Gathering) -> Captured:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.model.errors import CaptureFailed
 from holdfast.protocol.session_messages import (
+    HELD,
     CheckpointCreatedMessage,
     ErrorMessage,
     MemoryMessage,
@@ -19,6 +20,10 @@ from holdfast.session.memory import Distant, Memories
 
 _LONG = 16 << 20  # bytes that take a moment to be written
 HEAVY = 1 << 30  # bytes of memory that are not to be needed twice at once
+
+
+class StoodStill(CaptureFailed):
+    """A copy of the worker cannot make this capture; the worker itself can."""
 
 
 class Captured(NamedTuple):
@@ -73,6 +78,8 @@ class Gathering:
                 self._parts.setdefault(message.name, bytearray()).extend(message.data)
             case MemoryMessage():
                 self._memory.take(message, self._distant)
+            case ErrorMessage() if message.error_type == HELD:
+                raise StoodStill(f"only the worker itself can take a {message.message}")
             case ErrorMessage():
                 why = f"{message.error_type}: {message.message}"
                 raise CaptureFailed(why, hint=message.hint or None)

@@ -341,10 +341,12 @@ class Driver:
         base: int = 0,
         timeout: float | None = WORK_TIMEOUT,
         ahead: TakeAhead | None = None,
+        stood: bool = False,
     ) -> Coming:
         """The parts of a checkpoint, or what brings them. Raises CaptureFailed.
 
-        `ahead` takes memory that comes before them.
+        `ahead` takes memory that comes before them. With `stood` the worker makes it itself, since
+        the copy that was to make the last one stood still.
         """
         worker = self._asked()
         message = CheckpointMessage(
@@ -359,6 +361,7 @@ class Driver:
             base=base,
             reads=can_read(worker.pid),
             ahead=ahead is not None,
+            stood=stood,
         )
         conversation = work.capture(worker, message, ahead)
         made = await self._asked_for(worker, message, "capture", timeout, conversation)

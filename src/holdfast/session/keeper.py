@@ -21,6 +21,7 @@ from holdfast.model.subject import Subject
 from holdfast.session.ahead import Ahead
 from holdfast.session.arriving import Arriving, Coming
 from holdfast.session.autosave import Autosave
+from holdfast.session.captured import StoodStill
 from holdfast.session.checkpoints import Reference, SessionCheckpoint, Stored, report_of
 from holdfast.session.driver import Driver, Place
 from holdfast.session.history import History, Position
@@ -64,6 +65,7 @@ class Keeper:
         driver.on_death = self._rest
         self._resting: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
+        self._stood = False  # whether the copy that made the last capture stood still
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -156,14 +158,32 @@ class Keeper:
             ),
             captured,
         )
-        done.add_done_callback(partial(self._arrived, what))
+        done.add_done_callback(partial(self._arrived, what, reason))
         return Frozen(captured, done)
 
-    def _arrived(self, what: int, done: asyncio.Future[SessionCheckpoint]) -> None:
+    def _arrived(self, what: int, reason: str, done: asyncio.Future[SessionCheckpoint]) -> None:
         if done.cancelled() or done.exception() is not None or not done.result().saved_to_disk:
             self.autosave.missed()
+            if not done.cancelled() and isinstance(done.exception(), StoodStill):
+                self._stood = True
+                if self.autosave.due:
+                    self.autosave.put_off(reason)
+                    self._make_up()
         else:
             self.autosave.saved(what)
+
+    async def checkpoint(
+        self, reason: str, stage: str | None, save_to_disk: bool, timeout: float | None
+    ) -> SessionCheckpoint:
+        """Freeze, and wait until that is durable. Takes the lock itself."""
+        async with self._driver.lock:
+            frozen = await self.freeze(reason, stage, save_to_disk, timeout)
+        try:
+            return await self.wait_for(frozen)
+        except StoodStill:  # and it is captured in place
+            async with self._driver.lock:
+                frozen = await self.freeze(reason, stage, save_to_disk, timeout)
+            return await self.wait_for(frozen)
 
     async def wait_for(self, frozen: Frozen) -> SessionCheckpoint:
         """The checkpoint, when it is durable. Cancelling ends a capture beside the session."""
@@ -190,7 +210,8 @@ class Keeper:
         except BaseException:
             captured.close()
             raise
-        return await asyncio.to_thread(self._history.save_as, other, captured, reason)
+        save = partial(self._history.save_as, other, reason=reason)
+        return await self._stored(save, captured, reason, None)
 
     async def take_back(self, made: Sequence[Checkpoint], error: BaseException) -> None:
         """Delete checkpoints that were made for something which then raised this."""
@@ -206,7 +227,23 @@ class Keeper:
         self._driver.worker()
         await self.saving.settled()
         captured = await self._driver.to_the_end(self._capture(reason, stage, True, WORK_TIMEOUT))
-        return await asyncio.to_thread(self._history.save_aside, captured, reason, stage)
+        save = partial(self._history.save_aside, reason=reason, stage=stage)
+        return await self._driver.to_the_end(self._stored(save, captured, reason, stage))
+
+    async def _stored(
+        self,
+        save: Callable[[Coming], Checkpoint],
+        captured: Coming,
+        reason: str,
+        stage: str | None,
+    ) -> Checkpoint:
+        """Save a capture, with `lock` held, so that one in place is of the same moment."""
+        try:
+            return await asyncio.to_thread(save, captured)
+        except StoodStill:
+            self._stood = True
+            again = await self._capture(reason, stage, True, WORK_TIMEOUT)
+            return await asyncio.to_thread(save, again)
 
     async def _capture(
         self,
@@ -217,7 +254,10 @@ class Keeper:
         ahead: Ahead | None = None,
     ) -> Coming:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
-        capture = partial(self._driver.capture, reason, stage, save_to_disk, item, most)
+        stood, self._stood = self._stood, False
+        capture = partial(
+            self._driver.capture, reason, stage, save_to_disk, item, most, stood=stood
+        )
         base = self._history.base() if save_to_disk else 0
         if base <= 0:
             return await capture(base, timeout)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.session.arriving import Coming
+from holdfast.session.captured import StoodStill
 
 _T = TypeVar("_T")
 
@@ -136,7 +137,7 @@ class Saving:
     def _note(self, done: asyncio.Future[_T]) -> None:
         self._left.discard(done)
         error = done.exception()
-        if error is not None:
+        if error is not None and not isinstance(error, StoodStill):  # it is made once more
             self.failed(error)
 
 

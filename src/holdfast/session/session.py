@@ -289,9 +289,7 @@ class Session:
         self._driver.worker()  # raises UsageError when there is none
         self._keeper.saving.check()
         with span("session.checkpoint", subject=str(self.subject)):
-            async with self._driver.lock:
-                frozen = await self._keeper.freeze(reason, stage, save_to_disk, timeout)
-            return await self._keeper.wait_for(frozen)
+            return await self._keeper.checkpoint(reason, stage, save_to_disk, timeout)
 
     async def flush(self) -> None:
         """Wait until all that was frozen so far, or was to be frozen by itself, is durable.

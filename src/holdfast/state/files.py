@@ -32,7 +32,6 @@ from holdfast.model.errors import (
     from_os_error,
     from_path_error,
 )
-from holdfast.model.files import make_folder
 from holdfast.state import document as documents
 from holdfast.state import durable, lineage, names
 from holdfast.state.document import Document
@@ -77,9 +76,12 @@ class Directory:
     def make(self) -> None:
         """Create the directory, private to its user, with its parents."""
         try:
-            make_folder(self.path)
-        except FileExistsError:
-            raise BadInput(f"not a directory: {self.path}") from None
+            missing = [self.path, *self.path.parents]
+            missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
+            for each in reversed(missing):
+                each.mkdir(mode=0o700, exist_ok=True)
+            if not self.path.is_dir():
+                raise BadInput(f"not a directory: {self.path}")
         except OSError as error:
             raise from_path_error(error, "making the directory for checkpoints") from error
 

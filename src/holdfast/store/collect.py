@@ -12,7 +12,7 @@ volume nor from another one, its volume stays as it is, and the report names it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,7 +63,6 @@ class PrunePlan:
 
     kept: tuple[tuple[Checkpoint, str], ...]
     removed: tuple[Checkpoint, ...]
-    owned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,25 +78,16 @@ class PruneReport:
     dry_run: bool = False
     problems: tuple[Problem, ...] = ()  # of the log; while it has any, nothing is removed
     damaged: tuple[Problem, ...] = ()  # volumes that stay, because not all in them can be read
-    owned: tuple[str, ...] = ()  # subjects of which more would have gone, had nobody owned them
 
 
-def plan(
-    now: Catalogue,
-    policy: retention.Policy,
-    only: str | None,
-    clock: datetime,
-    owned: Mapping[str, str],
-) -> PrunePlan:
-    """Decide for each subject on its own. Of those that are `owned` by somebody else all stays:
-    only the owner knows what it relies on."""
+def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
+    """Decide for each subject on its own."""
     groups: dict[str, list[Record]] = {}
     for record in now.all_records():
         if only is None or record.commit.subject == only:
             groups.setdefault(record.commit.subject, []).append(record)
     kept: list[tuple[Checkpoint, str]] = []
     removed: list[Checkpoint] = []
-    left: list[str] = []
     for subject, records in groups.items():
         made = {id_text(record.id): record.checkpoint() for record in records}
         in_order = [(made[id_text(r.id)], r.commit.verb == "import") for r in records]
@@ -109,12 +99,8 @@ def plan(
         head = now.heads.get(subject)
         decision = retention.decide(judged, policy, id_text(head) if head else None, clock)
         kept += [(made[one.id], why) for one, why in decision.kept]
-        if decision.removed and subject in owned:
-            left.append(subject)
-            kept += [(made[one.id], f"owned by {owned[subject]}") for one in decision.removed]
-        else:
-            removed += [made[one.id] for one in decision.removed]
-    return PrunePlan(tuple(kept), tuple(removed), tuple(left))
+        removed += [made[one.id] for one in decision.removed]
+    return PrunePlan(tuple(kept), tuple(removed))
 
 
 def entries(now: Catalogue, decided: PrunePlan) -> Counter[bytes]:
@@ -146,7 +132,6 @@ def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
         log_bytes=entries(now, decided).total(),
         dry_run=True,
         problems=doubts.problems,
-        owned=decided.owned,
     )
 
 
@@ -178,7 +163,6 @@ def execute(
             Problem(where=f"volume {name.hex()}", what=what)
             for name, what in collector.damaged.items()
         ),
-        owned=decided.owned,
     )
 
 
@@ -461,9 +445,7 @@ class _Move:
 
 
 def _matters(entry: Entry, seq: int, now: Catalogue, there: set[bytes]) -> bool:
-    """Whether an entry still says something about what exists, or may to who knows its key."""
-    if seq in now.disbelieved:
-        return True
+    """Whether an entry still says something about what exists."""
     match entry:
         case Label():
             return entry.id in now.records

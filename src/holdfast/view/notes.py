@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import os
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.files import make_folder, publish
 from holdfast.model.home import home
 
 _MOST = 100  # stores
@@ -24,9 +23,13 @@ class Notes:
         """Note something down in place of what was there."""
         notes = {**{name: each for name, each in self._all().items() if name != store}, store: told}
         path = self._path()
-        with suppress(OSError):  # a home that cannot be written keeps no notes
-            make_folder(path.parent)
-            publish(path, json.dumps(dict(list(notes.items())[-_MOST:])).encode())
+        fresh = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(json.dumps(dict(list(notes.items())[-_MOST:])))
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)  # a home that cannot be written keeps no notes
 
     def read(self, store: str) -> dict[str, Any] | None:
         """What was noted; None when nothing was."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import termios
 from collections.abc import AsyncGenerator, Iterator
@@ -72,10 +71,8 @@ class Terminal:
         from prompt_toolkit.lexers import PygmentsLexer
         from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]
 
-        from holdfast.model.files import make_folder, open_or_create
-
-        make_folder(history.parent)
-        os.close(open_or_create(history))
+        history.parent.mkdir(parents=True, exist_ok=True)
+        history.touch(mode=0o600)
         self._prompt: PromptSession[str] = PromptSession(
             history=FileHistory(str(history)),
             lexer=PygmentsLexer(PythonLexer),

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 
 from holdfast.model.readiness import readable
+from holdfast.session.worker.forks import end_teams
 from holdfast.session.worker.parent import end_with
 
 _LATE = 5.0  # seconds after its time until the child ends by itself
@@ -22,6 +23,7 @@ def ask(work: Callable[[int], None], deadline: float, patience: float | None = N
     A child has none of this process's other threads, but their locks, which nobody gives back.
     """
     read, write = os.pipe()
+    end_teams()
     parent = os.getpid()
     try:
         with warnings.catch_warnings():  # Python 3.12 warns of those locks

@@ -60,12 +60,15 @@ class Capture:
         earlier: Earlier | None = None,
         blocks: Blocks | None = None,
         objects: Iterable[Any] = (),
+        held: frozenset[str] = frozenset(),
+        at: memoryview | None = None,
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
 
         `names` are those to keep, if some of the namespace belong to whoever lent it; `threads`
         run beside this one where the process cannot tell. `earlier` is what captures before this
-        one found out; `objects` are the arrays of many objects that are easily found.
+        one found out; `objects` are the arrays of many objects that are easily found. `held` are
+        types that a copy of the process stood still at; which type it is at is written to `at`.
         """
         self._namespace = namespace
         self._all = namespace if names is None else names
@@ -101,11 +104,17 @@ class Capture:
             looked=blocks.survey(objects),
             snapshots=self._found.snapshots,
             innocent=self._earlier.innocent,
+            held=held,
+            at=at or memoryview(bytearray(8)).cast("Q"),
         )
         self._kept = Kept(cells)
         self._records: list[Record] = []
         self._items = Items()
         self._tiers: set[str] = set()
+
+    def kinds(self) -> Iterable[type]:
+        """The types that it met, but for those that need no pickler of ours."""
+        return self._around.families
 
     def catch(self) -> None:
         """Look at what a copy of the process would see change, before it is made."""
@@ -175,7 +184,7 @@ class Capture:
         self._settle(taking)
         taken = taking.taken(self._units())
         taken = taking.paired(taking.kept(taken + self._touched(taken, taking)))
-        pool = Pool(self._around, self._named | taking.large, taking.attempt, taking.prove)
+        pool = Pool(self._around, self._named | taking.large, taking.attempt)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)
 

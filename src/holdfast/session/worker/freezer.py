@@ -55,6 +55,8 @@ class Freezer:
         whatever a capture meets, and then the session is as it was."""
         started = time.perf_counter()
         self._copies.learn()
+        if asked.stood:
+            self._copies.stood_still()
         known = self._labels.known_now()
         try:
             return self._freeze(asked, started)
@@ -70,6 +72,7 @@ class Freezer:
         places, objects = survey.look(self._workspace.namespace)
         self._tracker.watch(places)
         beside = asked.beside and self._copies.wanted(sum(size for _, size in places))
+        beside = beside and not self._copies.held_back(self._workspace.namespace)
         if asked.ahead and not beside:
             self._send_ahead(asked, places)
         process = os.getpid()
@@ -82,7 +85,7 @@ class Freezer:
             return iter(())  # a fork of the user's, which has nothing to say
         if beside:
             return _left(asked, started, self._copies.begin(capture, environment, asked))
-        return self._handed_over(asked, started, captured)
+        return self._handed_over(asked, started, captured, capture)
 
     def _send_ahead(self, asked: CheckpointMessage, places: Mapping[Place, Any]) -> None:
         """What changed in arrays, which the host works on while the rest is pickled."""
@@ -109,14 +112,16 @@ class Freezer:
             earlier=self._earlier,
             blocks=self._blocks,
             objects=objects,
+            held=self._copies.held,
+            at=self._copies.at,
         )
 
     def _handed_over(
-        self, asked: CheckpointMessage, started: float, captured: Captured
+        self, asked: CheckpointMessage, started: float, captured: Captured, capture: Capture
     ) -> Iterator[Answer]:
         """A capture that was made in place: left in a file, sent by a copy, or sent at once."""
         request = asked.request_id
-        self._copies.took(time.perf_counter() - started)
+        self._copies.took(time.perf_counter() - started, capture.kinds())
         self._tracker.captured(request, captured.places())
         self._blocks.captured(request, captured.blocks, asked.base)
         if asked.beside and captured.weight <= MUCH:

@@ -20,9 +20,10 @@ import cloudpickle  # type: ignore[import-untyped]
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
+from holdfast.session.worker.forks import Held, is_held, name_of
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.kinds.arrays import LARGE
-from holdfast.session.worker.kinds.contract import Reduce, Reduction
+from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 from holdfast.session.worker.kinds.families import family
 from holdfast.session.worker.kinds.filled import as_it_is
 from holdfast.session.worker.kinds.memory import address
@@ -57,6 +58,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._output = output
         self._around = around
         self._families: dict[type, Reduce | None] = around.families
+        self._at = around.at
         self.namespace = around.namespace
         self.apart = around.apart
         self.pairs = around.pairs
@@ -65,6 +67,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
+        self._at[0] = id(kind)  # if the process stands still, it is there
         try:
             reduce = self._families[kind]
         except KeyError:
@@ -120,6 +123,9 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def note(self, text: str) -> None:
         self.found.notes.append(text)
+
+    def unproven(self) -> None:
+        self.found.held = True
 
     def end(self, pair: Pair, side: int) -> None:
         self.found.ends.add((pair, side))
@@ -297,9 +303,20 @@ def _trusted(kind: type) -> bool:
 def _meet(around: Surroundings, kind: type) -> Reduce | None:
     """The family of a type, which this capture may have met before."""
     if kind not in around.families:
-        around.families[kind] = family(kind)
+        reduce = family(kind)
+        if is_held(kind, around.held):
+            if around.apart:
+                raise Held(name_of(kind))
+            reduce = partial(_reduce_held, reduce)
+        around.families[kind] = reduce
         around.ran = around.ran or _runs_code(kind)
     return around.families[kind]
+
+
+def _reduce_held(reduce: Reduce | None, recorder: Recorder, obj: Any) -> Reduction:
+    """An object that a fork of the process may stand still at: none tries to read it back."""
+    recorder.unproven()
+    return recorder.plain(obj) if reduce is None else reduce(recorder, obj)
 
 
 def _runs_code(kind: type) -> bool:

@@ -15,19 +15,20 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from holdfast.protocol.session_messages import (
+    HELD,
     CheckpointMessage,
     ErrorMessage,
     Message,
     frame,
 )
 from holdfast.session import layout
-from holdfast.session.worker import budget
+from holdfast.session.worker import budget, forks
 from holdfast.session.worker.blocks import Blocks, Sent
 from holdfast.session.worker.handing import Handed, messages
 from holdfast.session.worker.kinds import sockets
@@ -67,17 +68,48 @@ class _Learnt(msgspec.Struct, array_like=True):
 class ProcessCopies:
     """Decides whether a capture happens in one of them, and knows what the last one was like."""
 
-    def __init__(self, labels: Labels, tracker: Tracker, blocks: Blocks | None = None) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        tracker: Tracker,
+        blocks: Blocks | None = None,
+        reads: bool = False,
+    ) -> None:
+        """`reads`: this very process reads what its copies send, so they end with it."""
+        self._reads = reads
         self._labels = labels
         self._tracker = tracker
         self._blocks = blocks or Blocks()
         self._seconds: float | None = None  # that the last capture took
         self._children: list[int] = []
         self._notes = -1  # the file where the last copy leaves what it learnt
+        self._held: frozenset[str] = frozenset()  # types that copies stood still at
+        self._in_place = False  # whether one stood still, and at no type
+        # The type that the last copy was at, in memory that it shares with this process.
+        self.at = memoryview(mmap.mmap(-1, 8)).cast("Q")
 
-    def took(self, seconds: float) -> None:
-        """The last capture was made in place."""
+    @property
+    def held(self) -> frozenset[str]:
+        """Types that copies stood still at."""
+        return self._held
+
+    def took(self, seconds: float, met: Iterable[type] = ()) -> None:
+        """The last capture was made in place, and met objects of these types."""
         self._seconds = seconds
+        if self._held:  # as long as there are such objects
+            self._held &= {forks.name_of(kind) for kind in met}
+
+    def stood_still(self) -> None:
+        """The last copy did not come to an end because of what it was at."""
+        name = _type_name(self.at[0])
+        if name is None:
+            self._in_place = True
+        else:
+            self._held |= {name}
+
+    def held_back(self, namespace: Mapping[str, object]) -> bool:
+        """Whether a copy would stand still, as far as is known."""
+        return bool(self._held) or self._in_place or forks.holds(namespace)
 
     def learn(self) -> None:
         """Take what the last copy left, if it has come so far."""
@@ -110,6 +142,7 @@ class ProcessCopies:
         """Capture in a copy; what can be read from its file are the messages of the capture."""
         self._forget()
         capture.catch()
+        self.at[0] = 0
         self._notes = os.memfd_create("holdfast-notes", os.MFD_CLOEXEC)
         handed = self._copy(
             asked,
@@ -126,6 +159,7 @@ class ProcessCopies:
 
     def _copy(self, asked: CheckpointMessage, work: Callable[[int], None]) -> Handed:
         read, write = os.pipe()
+        forks.end_teams()
         parent = os.getpid()
         try:
             child = os.fork()
@@ -135,7 +169,7 @@ class ProcessCopies:
             raise
         if child == 0:
             os.close(read)  # or it would wait for ever for a host that has gone
-            _work(asked, lambda: work(write), write, parent)
+            _work(asked, lambda: work(write), write, parent, self._reads)
         os.close(write)
         self._children.append(child)
         return Handed(read, child)
@@ -159,6 +193,19 @@ class ProcessCopies:
             self._notes = -1
 
 
+def _type_name(identity: int) -> str | None:
+    """The type with this id."""
+    waiting, seen = [object], set[int]()
+    while waiting and identity:
+        kind = waiting.pop()
+        if id(kind) == identity:
+            return forks.name_of(kind)
+        if id(kind) not in seen:
+            seen.add(id(kind))
+            waiting += type.__subclasses__(kind)
+    return None
+
+
 def _is_large(arrays: int) -> bool:
     """Whether a first capture is likely to take long, by the memory that is not in arrays."""
     with open("/proc/self/statm", "rb") as file:  # not `pathlib`, which takes as long to import
@@ -173,7 +220,9 @@ def _has_ended(child: int) -> bool:
         return True  # the user's code waited for it
 
 
-def _work(asked: CheckpointMessage, work: Callable[[], None], write: int, parent: int) -> NoReturn:
+def _work(
+    asked: CheckpointMessage, work: Callable[[], None], write: int, parent: int, reads: bool
+) -> NoReturn:
     """All that the copy does."""
     try:
         gc.disable()
@@ -182,10 +231,14 @@ def _work(asked: CheckpointMessage, work: Callable[[], None], write: int, parent
         # The host gives up first, and says so; this only ends what nobody waits for.
         most = asked.timeout + _GRACE if asked.timeout else _LONGEST
         signal.setitimer(signal.ITIMER_REAL, most)
-        # A session that dies does not take the capture with it, but there must be a host.
-        signal.signal(signal.SIGUSR1, lambda number, frame: _end_without_host(write))
-        if not end_with(parent, signal.SIGUSR1):
-            _end_without_host(write)
+        if reads:
+            if not end_with(parent):
+                os._exit(0)
+        else:
+            # A session that dies does not take the capture with it, but there must be a host.
+            signal.signal(signal.SIGUSR1, lambda number, frame: _end_without_host(write))
+            if not end_with(parent, signal.SIGUSR1):
+                _end_without_host(write)
         null = os.open(os.devnull, os.O_RDWR)
         from holdfast.session.worker.kinds.catching import ends  # with cloudpickle
 
@@ -232,6 +285,9 @@ def _capture(
     started, me = time.perf_counter(), os.getpid()
     try:
         captured = capture.run(environment, apart=True)
+    except forks.Held as error:
+        _send(write, ErrorMessage(request_id=request_id, error_type=HELD, message=str(error)))
+        return
     except BaseException as error:  # noqa: BLE001  # user code; the host is told
         kind, reason = type(error).__name__, reason_of(error)
         message = ErrorMessage(request_id=request_id, error_type=kind, message=reason)

@@ -43,6 +43,9 @@ class Surroundings:
     snapshots: Mapping[int, Mapping[str, Snapshot]] = field(default_factory=dict)  # of classes
     innocent: Innocent = field(default_factory=Innocent)
     families: dict[type, Reduce | None] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()  # types that a copy of the process stood still at
+    # The id of the type that is being pickled, for whoever finds that it stands still.
+    at: memoryview = field(default_factory=lambda: memoryview(bytearray(8)).cast("Q"))
     pairs: Pairs = field(default_factory=Pairs)
     tracker: Tracker = field(default_factory=Tracker.off)
     buffers: dict[str, object] = field(default_factory=dict)  # label -> what owns the memory

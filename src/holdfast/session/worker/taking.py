@@ -3,7 +3,7 @@ and everything else as far as it can be read back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.session.layout import DEFINITION, NAME, SEGMENT
@@ -19,6 +19,8 @@ from holdfast.session.worker.reasons import reason_of
 from holdfast.session.worker.secrets import suspect
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.units import Taken, Unit
+
+_UNREAD = "nobody has tried to read it back: in a copy of the process that would not come to an end"
 
 
 class Taking:
@@ -103,17 +105,6 @@ class Taking:
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
             return reason_of(error, self._around.known)
-
-    def prove(self, attempts: Sequence[Attempt], shared: Mapping[str, object]) -> str | None:
-        """Why some of these cannot be read back, where they name shared objects by label."""
-        proofs = [
-            (each.data, tuple(each.found.buffers), each.found.flat)
-            for each in attempts
-            if each.found.unproven
-        ]
-        living = Living(self._around, self._containers | dict(shared)) if proofs else None
-        failed = prove(proofs, living, self._around.known).failed if living is not None else {}
-        return next(iter(failed.values()), None)
 
     def _give_up(self, unit: Unit, reason: str) -> None:
         if unit.kind == SEGMENT:
@@ -229,7 +220,12 @@ class Taking:
 
     def _unproven(self, taken: list[Taken]) -> dict[int, str]:
         """Which of them cannot be read back, and why."""
-        unsure = [index for index, each in enumerate(taken) if each.found.unproven]
+        unsure = [index for index, each in enumerate(taken) if each.found.unsure]
+        for index in unsure:
+            met = taken[index].found
+            if met.held and _UNREAD not in met.notes:
+                met.notes.append(_UNREAD)
+        unsure = [index for index in unsure if not taken[index].found.held]
         if not unsure:
             return {}
         living = Living(self._around, self._containers)

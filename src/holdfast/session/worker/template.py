@@ -30,6 +30,7 @@ from holdfast.protocol.session_messages import (
     decode_template_request,
     frame,
 )
+from holdfast.session.worker.forks import end_teams
 from holdfast.session.worker.main import Worker
 from holdfast.session.worker.parent import end_with
 from holdfast.session.worker.workspace import Workspace
@@ -117,6 +118,7 @@ class Template:
         born = Born(*self._files[:4])
         del self._files[:4]
         template = os.getpid()
+        end_teams()  # of a warm-up that computed: a fork would wait for them
         pid = os.fork()
         if pid == 0:
             self._leave()

@@ -46,6 +46,9 @@ class Recorder(Protocol):
     def note(self, text: str) -> None:
         """Something that the report should say about the record."""
 
+    def unproven(self) -> None:
+        """The record cannot be read back in a fork of the process to see whether it can be."""
+
     def end(self, pair: Pair, side: int) -> None:
         """The record has one end of a pair."""
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.model.errors import Conflict, from_os_error
-from holdfast.model.files import PRIVATE, Access, open_or_create
 
 PATIENCE = 30.0  # seconds
 
@@ -27,9 +26,8 @@ _locks: weakref.WeakSet[LogLock] = weakref.WeakSet()
 class LogLock:
     """Nobody else appends while it is held, neither another thread nor another process."""
 
-    def __init__(self, path: Path, patience: float = PATIENCE, access: Access = PRIVATE) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
         self._path = path
-        self._access = access
         self._patience = patience
         self._mutex = threading.Lock()
         self._fd = -1
@@ -61,9 +59,9 @@ class LogLock:
         if self._fd >= 0 and os.fstat(self._fd).st_nlink:
             return self._fd
         self.close()
-        flags = os.O_RDONLY if reading and self._path.exists() else os.O_RDWR
+        flags = os.O_RDONLY if reading and self._path.exists() else os.O_RDWR | os.O_CREAT
         try:
-            self._fd = open_or_create(self._path, self._access, flags | os.O_NONBLOCK)
+            self._fd = os.open(self._path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise from_os_error(error, "locking the log") from error
         return self._fd

@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
-from holdfast.model.files import create, make_folder
-from holdfast.store.backends.files import write_all
 
 LIMIT = 10 * 1024**3
 _FOLDERS = ("log", "folds", "packs", "tails", "tmp")
@@ -45,12 +43,12 @@ class Cache:
     def _make(self) -> None:
         self._make_folders()
         probe = self.spool()
-        os.close(create(probe))
+        probe.touch()
         probe.unlink()
 
     def _make_folders(self) -> None:
         for name in _FOLDERS:
-            make_folder(self.root / name)
+            (self.root / name).mkdir(parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path | None:
         """The file of an object, if it is here; it counts as used now."""
@@ -93,8 +91,7 @@ class Cache:
         """Keep an object's bytes if there is room; a disk that is full is no reason to fail."""
         draft = self.spool()
         try:
-            with open(create(draft), "wb", buffering=0) as file:
-                write_all(file.fileno(), data, 0)
+            draft.write_bytes(data)
             self.adopt(draft, key)
         except OSError:
             draft.unlink(missing_ok=True)
