@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import socket
@@ -12,91 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
-from typing import Any
 
 import pytest
-from jupyter_client.manager import KernelManager
+from tests.integrations.kernel import DEADLINE, Kernel, wait_for
 
 from holdfast.integrations.ipython.magics import _only_magic, _without_marker
 from holdfast.integrations.ipython.names import is_own, session_name
 from holdfast.session.worker.memory.pagemap import PAGE, Pagemap
 from holdfast.store import Store, open_store
 from holdfast.view.reports import read_report
-
-DEADLINE = 60.0
-
-
-class Kernel:
-    """A Jupyter kernel, as a front end sees it."""
-
-    def __init__(self, home: Path, **environ: str) -> None:
-        self.home = home
-        self._manager = KernelManager(kernel_name="python3")
-        # Front ends set these; a kernel of the tests has none but those it is given.
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "JPY_"))}
-        self._manager.start_kernel(
-            env={**clean, "HOLDFAST_HOME": str(home), "MPLBACKEND": "agg", **environ},
-            cwd=str(home),
-        )
-        self._client = self._manager.client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=DEADLINE)
-        self.said = ""
-
-    def run_silently(self, code: str, fails: bool = False) -> None:
-        """As a front end does for itself."""
-        reply = self._client.execute(code, silent=True, store_history=False, reply=True)
-        assert reply["content"]["status"] == ("error" if fails else "ok")
-
-    def run(self, code: str, fails: bool = False) -> Any:
-        """Run a cell; its value, if that is plain data. What it printed is in `said`."""
-        said: list[str] = []
-        values: list[str] = []
-
-        def heard(message: dict[str, Any]) -> None:
-            content = message["content"]
-            match message["msg_type"]:
-                case "stream":
-                    said.append(content["text"])
-                case "execute_result":
-                    values.append(content["data"]["text/plain"])
-                case "error":
-                    said.append(f"{content['ename']}: {content['evalue']}")
-
-        # After a cell that fails, some kernels refuse for a moment whatever else they are sent.
-        reply = self._client.execute_interactive(
-            code, output_hook=heard, timeout=DEADLINE, stop_on_error=False
-        )
-        self.said = "".join(said)
-        self.number = reply["content"]["execution_count"]
-        assert reply["content"]["status"] == ("error" if fails else "ok"), self.said
-        plain = [value for value in values if not value.startswith("<")]
-        return ast.literal_eval(plain[-1]) if plain else None
-
-    @property
-    def ports(self) -> list[int]:
-        names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
-        return [getattr(self._manager, name) for name in names]
-
-    def ask_to_end(self) -> None:
-        self._manager.request_shutdown()
-
-    def ends(self) -> None:
-        wait_for(lambda: not self._manager.is_alive())
-
-    def kill(self) -> None:
-        self.die()
-        self.close()
-
-    def die(self) -> None:
-        """Only the kernel itself, without what it started."""
-        os.kill(self._manager.provisioner.process.pid, 9)
-        wait_for(lambda: not self._manager.is_alive())
-
-    def close(self) -> None:
-        self._client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
-
 
 Start = Callable[..., Kernel]
 
@@ -120,17 +43,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Store
     return lambda: open_store(str(tmp_path / "store"))
 
 
-def wait_for(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+def ends_with(made: str, reason: str) -> bool:
+    several = re.fullmatch(r"cells \d+ to (\d+)", made)
+    return reason == (f"cell {several[1]}" if several else made)
 
 
 def durable(store: Store, reason: str) -> None:
-    """Wait until the checkpoint after a cell is there."""
+    """Wait until the checkpoint after a cell is there; it may be of cells before it as well."""
     end = time.monotonic() + DEADLINE
-    while (head := store.head("session/analysis")) is None or head.reason != reason:
+    while (head := store.head("session/analysis")) is None or not ends_with(head.reason, reason):
         assert time.monotonic() < end, f"{head} is not {reason}"
         time.sleep(0.05)
 
@@ -174,7 +95,7 @@ def test_a_killed_kernel_goes_on_in_a_new_one(start: Start, store: Callable[[], 
 
     kernel = start()
     kernel.run(LOAD)
-    assert f"(cell {before})" in kernel.said
+    assert f"(cells 2 to {before})" in kernel.said
     assert "came back" in kernel.said
     assert "did not" not in kernel.said
     assert kernel.run("oslo.wet(), type(oslo) is City, row.base is grid.base") == (True, True, True)
@@ -226,12 +147,98 @@ def test_no_cell_waits_for_a_large_checkpoint(
     gate.touch()
     kernel.ends()
     made = store().list("session/analysis")
-    assert made[0].reason == f"cell {kernel.number}"
+    assert ends_with(made[0].reason, f"cell {kernel.number}")
     assert len(made) < kernel.number
 
     kernel = start()
     kernel.run(LOAD)
     assert kernel.run("x, len(large)") == (9, 3_000_000)
+
+
+def test_cells_without_a_pause_share_a_checkpoint(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    for number in range(2, 8):
+        kernel.run(f"x = {number}")
+    durable(store(), "cell 7")  # by itself, in the pause
+    made = [each.reason for each in store().list("session/analysis")]
+    assert len(made) < 6, made
+    kernel.run("x = 8")
+    kernel.run("%log")  # which leaves nothing out
+    assert "cell 8" in kernel.said
+    kernel.run("x = 9")
+    kernel.ask_to_end()
+    kernel.ends()
+    assert store().list("session/analysis")[0].reason == "cell 10"
+
+
+def test_much_work_waits_for_no_pause(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start(HOLDFAST_WINDOW="0.2")
+    kernel.run(LOAD)
+    work = "import time\nuntil = time.perf_counter() + 0.3\nwhile time.perf_counter() < until: pass"
+    for _ in range(4):
+        kernel.run(work)
+    durable(store(), f"cell {kernel.number}")
+    assert len(store().list("session/analysis")) >= 4
+    kernel.run("%holdfast --window 60")
+    assert "at most 60 s of work" in kernel.said
+    kernel.run("%holdfast --window soon", fails=True)
+    assert "'soon' is no number of seconds; %holdfast --window 2" in kernel.said
+    kernel.run("%holdfast")
+    assert "now 60 s" in kernel.said
+
+
+def test_a_kernel_that_ends_itself_is_saved(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("x = 1")
+    kernel.run_until_it_dies("y = 2\nexit()")
+    durable(store(), "cell 3")
+
+
+HANGS = """\
+import os, time
+kernel = os.getpid()
+class Hangs:
+    def __reduce__(self):
+        if os.getpid() != kernel:
+            open("copy", "a").write(f"{os.getpid()}\\n")
+            while True: time.sleep(60)
+        return (Hangs, ())
+"""
+
+
+def test_a_copy_that_hangs_costs_no_checkpoint(
+    start: Start, store: Callable[[], Store], tmp_path: Path
+) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run(HANGS)
+    kernel.run("hangs = [Hangs()]")
+    kernel.run("%checkpoint one")
+    kernel.run("x = 2")
+    kernel.run("%checkpoint two")
+    kernel.run("x = 3")
+    durable(store(), f"cell {kernel.number}")
+    copies = (tmp_path / "copy").read_text().split()
+    assert len(copies) <= 2, "it is remembered"
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in copies))
+    kernel.kill()
+    kernel = start()
+    kernel.run(LOAD)
+    assert kernel.run("x, type(hangs[0]) is Hangs") == (3, True)
+
+
+def test_a_killed_kernel_leaves_no_copy(start: Start, tmp_path: Path) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run(HANGS)
+    kernel.run("hangs = Hangs()")
+    wait_for((tmp_path / "copy").exists)
+    wait_for(lambda: (tmp_path / "copy").read_text().endswith("\n"))
+    (copy,) = (tmp_path / "copy").read_text().split()
+    kernel.die()
+    wait_for(lambda: not Path(f"/proc/{copy}").exists())
 
 
 def test_looking_waits_for_no_large_checkpoint(
@@ -253,13 +260,13 @@ def test_looking_waits_for_no_large_checkpoint(
     put_off = kernel.number
     kernel.run("%log")
     assert first in kernel.said
-    assert f"the checkpoint of {second}, cell {put_off - 1}, cell {put_off}" in kernel.said
+    assert f"the checkpoint of {second}, cells {put_off - 1} to {put_off}" in kernel.said
     Timer(1, (tmp_path / "gate").touch).start()
     kernel.run("%diff")
     assert f"waiting for the checkpoint of {second}" in kernel.said
     kernel.run("%log")
     assert "on its way" not in kernel.said
-    assert f"cell {put_off}" in kernel.said
+    assert f"cells {put_off - 1} to {put_off}" in kernel.said
 
 
 # How many bytes of arrays each capture has brought.
@@ -399,7 +406,7 @@ def test_a_copy_holds_no_address(start: Start, tmp_path: Path) -> None:
 
 
 def test_the_commands(start: Start, store: Callable[[], Store]) -> None:
-    kernel = start()
+    kernel = start(HOLDFAST_WINDOW="0")
     kernel.run(LOAD)
     kernel.run("x = [1]")
     kernel.run("x.append(2); y = 'text'")
@@ -468,9 +475,9 @@ def test_a_session_that_cannot_be_had_leaves_the_one_that_is_there(
     kernel.run("%holdfast analysis")
     assert "this is session/analysis" in kernel.said
     kernel.run("x.append(2)")
-    durable(store(), f"cell {kernel.number}")  # each cell still is
+    durable(store(), f"cell {kernel.number}")  # cells still are
     kernel.run("%log")
-    assert f"cell {kernel.number - 1}" in kernel.said
+    assert f"{kernel.number - 1}  " in kernel.said
 
     # one that is free, but is none
     with store().draft("session/odd") as draft:
@@ -594,7 +601,7 @@ def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
 
 
 def test_what_was_changed_in_the_process(start: Start, store: Callable[[], Store]) -> None:
-    kernel = start()
+    kernel = start(HOLDFAST_WINDOW="0")
     kernel.run(LOAD)
     kernel.run("import os, sys, numpy as np\nos.mkdir('data')")
     kernel.run(

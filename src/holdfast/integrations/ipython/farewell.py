@@ -37,6 +37,7 @@ class Farewell:
         if threading.current_thread() is threading.main_thread():
             notebook.settle()
         else:
+            notebook.hurry()
             end = time.monotonic() + SECONDS
             # The main thread makes what was put off, as soon as there is room.
             while notebook.unsaved and time.monotonic() < end:

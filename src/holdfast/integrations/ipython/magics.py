@@ -16,7 +16,7 @@ from IPython.core.error import UsageError as Misused
 
 from holdfast.integrations.ipython.cells import Cells
 from holdfast.integrations.ipython.farewell import Farewell
-from holdfast.integrations.ipython.names import session_name
+from holdfast.integrations.ipython.names import session_name, window
 from holdfast.integrations.ipython.notebook import Notebook
 from holdfast.model.errors import HoldfastError
 from holdfast.session.worker.inspection import variables
@@ -30,6 +30,7 @@ TRANSACTION = "%%transaction"
 # Stands in the text of such a cell, and is taken out of its tree by `_admit`: so a cell that has
 # it runs only when its transaction has begun, whichever way it comes.
 _MARK = "a transaction of holdfast"
+_WINDOW = "--window"
 _ATTRIBUTE = "holdfast"  # of the shell, where the extension is found again
 # What a prompt has and a notebook has no use for.
 _OTHERS = {"help", "quit"}
@@ -89,7 +90,7 @@ class Extension:
         try:
             self._notebook.settle()
             if self._notebook.names():
-                self._notebook.freeze("before another session").result()
+                self._notebook.checkpoint("before another session")
             return other, other.begin(replace=True)
         except BaseException:
             other.history.disown()
@@ -135,10 +136,10 @@ class Extension:
             return  # it is run by the cell that runs
         self._due = info.store_history and not _only_magic(info.raw_cell)
         self._begun = self._refused = None
-        self._notebook.running = True
+        self._notebook.cell_begins()
         if _is_transaction(info.raw_cell):
             try:
-                self._begun = self._notebook.freeze("transaction").result().id
+                self._begun = self._notebook.checkpoint("transaction").id
             except BaseException as error:  # noqa: BLE001  # IPython would run the cell all the same
                 self._refused = error
 
@@ -164,7 +165,8 @@ class Extension:
             del self._running[self._running.index(result.info) :]
         if self._running:
             return  # of a cell that the one that runs has run, or of an empty one
-        self._cells.watching = self._notebook.running = False
+        self._cells.watching = False
+        self._notebook.cell_ends()
         for failure in self._notebook.saving.failures():
             _tell(f"holdfast: a checkpoint failed: {failure}")
         begun, self._begun = self._begun, None
@@ -175,9 +177,9 @@ class Extension:
         try:
             if due and self._notebook.names():
                 counted = result is not None and result.execution_count
-                self._notebook.keep(f"cell {counted or self._shell.execution_count - 1}")
+                self._notebook.keep(counted or self._shell.execution_count - 1)
             elif self._notebook.owed is not None:
-                self._notebook.keep(self._notebook.owed)
+                self._notebook.keep()
         except HoldfastError as error:
             _tell(f"holdfast: {error}")
 
@@ -219,7 +221,7 @@ class Extension:
             print(f"waiting for the checkpoint of {coming}", flush=True)
         match command.name:
             case "checkpoint":
-                made = notebook.freeze(" ".join(given) or "manual").result()
+                made = notebook.checkpoint(" ".join(given) or "manual")
                 print(f"{made.short}: {made.reason}")
             case "log":
                 print(session.log_page(store, subject))
@@ -239,7 +241,14 @@ class Extension:
             print(f"on its way: the checkpoint of {coming}")
 
     def _status(self, line: str) -> None:
-        """%holdfast [NAME]: which session this is, and the commands; with a NAME, go on there."""
+        """%holdfast [NAME | --window SECONDS]: which session this is, and the commands.
+
+        With a NAME, go on there. While cells follow one another at once, a checkpoint is made after
+        SECONDS of work (2 by default); 0 makes one after each cell.
+        """
+        if line.split()[:1] == [_WINDOW]:
+            self._set_window(line.split(maxsplit=1)[1:])
+            return
         if line.strip():
             switch(self._shell, line.strip())
             return
@@ -247,8 +256,17 @@ class Extension:
         print(f"{self._notebook.subject}" + (f", at {head.short} ({head.reason})" if head else ""))
         print("%holdfast NAME goes on with another session; %%transaction, as the first line of a")
         print("cell, undoes the cell when it raises")
+        print(f"%holdfast {_WINDOW} SECONDS: the work that may be unsaved while cells run")
+        print(f"without a pause, now {self._notebook.window:g} s")
         for usage, what in magics.overview(without=_OTHERS):
             print(f"{usage:24} {what}")
+
+    def _set_window(self, given: list[str]) -> None:
+        try:
+            self._notebook.window = window(" ".join(given))
+        except HoldfastError as error:
+            raise Misused(_words(error)) from None
+        print(f"at most {self._notebook.window:g} s of work are unsaved while cells run")
 
 
 def load(shell: Any) -> None:
@@ -258,6 +276,8 @@ def load(shell: Any) -> None:
     try:
         chosen = session_name(os.environ, shell.user_ns, Path.cwd())
         notebook = Notebook(shell, _bare(chosen), None)
+        if told := os.environ.get("HOLDFAST_WINDOW"):
+            notebook.window = window(told)
         report = notebook.begin()
     except HoldfastError as error:
         raise Misused(_words(error)) from None

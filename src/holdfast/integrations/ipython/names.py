@@ -1,4 +1,4 @@
-"""Which session a kernel goes on with, and which names of its namespace are its own. Pure."""
+"""What a kernel is told in words: its session and its window; and which names are its own. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from holdfast.model.errors import BadInput
 
 # What IPython and its front ends put among the user's names: `In`, `_`, `_3`, `_i3`, ...
 _OWN = re.compile(r"In|Out|_+|_[io]h|_dh|_i{1,3}|_i?\d+|_{1,2}(?:vsc|VSC)\w*|__annotations_cache__")
@@ -27,6 +29,20 @@ def session_name(environ: Mapping[str, str], namespace: Mapping[str, object], fo
     stem = _ODD.sub("-", path.stem).strip("-.") or "notebook"
     # Notebooks of one name in several folders are not one session.
     return f"{stem[:_LONGEST]}-{hashlib.sha256(str(path).encode()).hexdigest()[:6]}"
+
+
+def window(text: str) -> float:
+    """Seconds of work that may be unsaved, as somebody wrote them. Raises BadInput."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise BadInput(
+            f"{text!r} is no number of seconds",
+            hint="%holdfast --window 2 (or HOLDFAST_WINDOW=2 in the environment)",
+        )
+    return seconds
 
 
 def is_own(name: object, value: object, hidden: Mapping[str, object]) -> bool:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.integrations.ipython import names
 from holdfast.integrations.ipython.saving import Saving
@@ -22,6 +23,7 @@ from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, ItemReport
 from holdfast.session.arriving import Arriving
+from holdfast.session.captured import StoodStill
 from holdfast.session.checkpoints import SessionCheckpoint, Stored, report_of
 from holdfast.session.history import History
 from holdfast.session.mapped import Mapped
@@ -37,7 +39,13 @@ from holdfast.session.worker.workspace import Workspace
 from holdfast.store import Store, retention
 from holdfast.store.comparison import Diff
 
+if TYPE_CHECKING:  # with cloudpickle
+    from holdfast.session.worker.capture import Capture
+    from holdfast.session.worker.handing import Handed
+
 TIMEOUT = 120.0  # seconds for a capture, in a copy of the kernel
+WINDOW = 2.0  # seconds of work that may be unsaved while cells follow one another at once
+PAUSE = 0.25  # seconds without a cell, after which nobody feels what a capture costs
 _LONG = 16 << 20  # bytes that take a moment to be written
 _MOMENT = 0.5  # seconds that nobody minds
 
@@ -56,15 +64,21 @@ class Notebook:
         self.workspace: Workspace = before.workspace if before else Workspace()
         self.saving = Saving()
         self.saving.on_room = self._wake
-        self.running = False  # whether a cell is
+        self.saving.on_stood = self._made_again
+        self.window: float = before.window if before else WINDOW
+        self._began: float | None = None  # when the cell did that runs, if one does
         self.owed: str | None = None  # the reason of a checkpoint that was put off
+        self._first = 0  # the first of the cells that it is owed for
+        self._work = 0.0  # seconds that the cells took which it is owed for
+        self._timer: asyncio.TimerHandle | None = None  # until the pause is long enough for it
+        self._stood = False  # whether the copy that made the last capture stood still
         self._loop: asyncio.AbstractEventLoop | None = None  # that the kernel waits for cells on
         self._size = 0  # of the last checkpoint
         self.history = History(self.subject, store, retention.DEFAULT)
         self._shell = shell
         self._labels = Labels()
         self._tracker = Tracker()
-        self._copies = ProcessCopies(self._labels, self._tracker)
+        self._copies = ProcessCopies(self._labels, self._tracker, reads=True)
         own = before._threads if before else set(threading.enumerate())
         self._threads: set[threading.Thread] = own  # the kernel's
         self._requests = 0
@@ -111,30 +125,92 @@ class Notebook:
             out = {number: value for number, value in out.items() if not _is_secret(value, known)}
         return {**found, "Out": out} if out else found
 
+    # -- cells ---------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether a cell is."""
+        return self._began is not None
+
+    def cell_begins(self) -> None:
+        """Nothing is captured by itself until it has ended."""
+        self._began = time.perf_counter()
+        self._stop_waiting()
+
+    def cell_ends(self) -> None:
+        """Count what it took: so much is lost if the kernel dies now."""
+        if self._began is not None:
+            self._work += time.perf_counter() - self._began
+        self._began = None
+
     # -- freezing ------------------------------------------------------------------------
+
+    def checkpoint(self, reason: str) -> SessionCheckpoint:
+        """Capture this very moment, and wait until it is durable."""
+        try:
+            return self.freeze(reason).result()
+        except StoodStill:
+            self._stood = True
+            return self.freeze(reason).result()
 
     def freeze(self, reason: str) -> Future[SessionCheckpoint]:
         """Capture this very moment in a copy of the kernel; the future is the commit."""
         self.saving.room()
         return self._freeze(reason)
 
-    def keep(self, reason: str) -> None:
-        """The same, but nobody waits: without room it is made when there is, and no cell runs."""
-        with suppress(RuntimeError):  # in a terminal none runs, so there it waits
+    def keep(self, cell: int | None = None) -> None:
+        """The same, but nobody waits: it is made in the first pause between two cells, or as soon
+        as more than `window` seconds of work are unsaved. In a terminal, where nothing happens
+        between two cells, and in a kernel that is about to end, it is made at once.
+
+        `cell` has just ended; without one, only what is owed is made.
+        """
+        with suppress(RuntimeError):  # in a terminal none runs
             self._loop = asyncio.get_running_loop()
-        self.owed = reason  # before the look: what arrives meanwhile wakes us
+        if cell is not None:
+            self._first = self._first or cell
+            several = self._first < cell
+            self.owed = f"cells {self._first} to {cell}" if several else f"cell {cell}"
+        loop, ends = self._loop, getattr(self._shell, "exit_now", False)
+        if loop is None or ends or self._work >= self.window:
+            self._keep_now()
+        else:
+            self._stop_waiting()
+            self._timer = loop.call_later(PAUSE, self._make_up)
+
+    def _keep_now(self) -> None:
+        """What is owed; without room it is made when there is, and no cell runs."""
+        assert self.owed is not None  # before the look: what arrives meanwhile wakes us
         if self.saving.room(patient=self._loop is None):
-            self.saving.leave(self._freeze(reason))
+            self.saving.leave(self._freeze(self.owed))
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def hurry(self) -> None:
+        """Wait for no pause. It may be called in any thread."""
+        self._wake()
 
     def settle(self) -> None:
         """Wait until all that ran is saved."""
-        if self.owed is not None:
-            self.saving.leave(self.freeze(self.owed))
-        self.saving.settled()
+        for _ in range(2):  # what a copy stood still at is made in place
+            if self.owed is not None:
+                self.saving.leave(self.freeze(self.owed))
+            self.saving.settled()
+
+    def _made_again(self, reason: str) -> None:
+        """A copy stood still. Called in the thread that saves."""
+        self._stood = True
+        self.owed = self.owed or reason
+        self._wake()
 
     def coming(self) -> list[str]:
         """The checkpoints that are on their way, by their reasons; small ones are waited for, and
         large ones for a moment."""
+        if self.owed is not None and self._loop is not None:
+            self._keep_now()
         if self.owed is None and not self.saving.long:
             self.settle()
         else:
@@ -153,9 +229,10 @@ class Notebook:
                 loop.call_soon_threadsafe(self._make_up)
 
     def _make_up(self) -> None:
+        self._timer = None
         if self.owed is not None and not self.running:
             try:
-                self.keep(self.owed)
+                self._keep_now()
             except HoldfastError as error:
                 self.saving.failed(error)
 
@@ -176,14 +253,27 @@ class Notebook:
             return made
 
         done = self.saving.begin(save, reason, long=max(memory, self._size) > _LONG)
-        self.owed = None
+        self._settled()
         return done
+
+    def _settled(self) -> None:
+        """All that ran is captured."""
+        self.owed, self._first = None, 0
+        self._work = 0.0
+        self._stop_waiting()
 
     def freeze_as(self, other: str) -> Checkpoint:
         """This very moment as the first checkpoint of another session. Raises Conflict."""
         subject = Subject("session", other)
         self.saving.settled()
         self.history.check_free(subject, "choose another name")
+        try:
+            return self._save_as(subject)
+        except StoodStill:
+            self._stood = True
+            return self._save_as(subject)
+
+    def _save_as(self, subject: Subject) -> Checkpoint:
         reason = f"fork of {self.subject}"
         arriving, child, _ = self._copy(reason)
         try:
@@ -193,7 +283,7 @@ class Notebook:
             _bury(child)
 
     def _copy(self, reason: str) -> tuple[Arriving, int, int]:
-        """What brings a capture, the copy that makes it, and how much memory arrays have."""
+        """What brings a capture, the copy that has it, and how much memory arrays have."""
         from holdfast.session.worker.capture import Capture
 
         self._requests += 1
@@ -208,6 +298,9 @@ class Notebook:
         )
         self.workspace.runner.count = self._shell.execution_count - 1
         self._copies.learn()
+        if self._stood:
+            self._stood = False
+            self._copies.stood_still()
         workspace = self.workspace
         # What a thread of the user's writes between this look and the copy belongs to the next one.
         self._tracker.begin(asked.request_id, asked.base)
@@ -222,14 +315,27 @@ class Notebook:
             tracker=self._tracker,
             names=self.names(),
             threads=self._others(),
+            held=self._copies.held,
+            at=self._copies.at,
         )
         with warnings.catch_warnings():
             # The copy runs the capture only, in its one thread, and ends without any clean-up.
             warnings.simplefilter("ignore", DeprecationWarning)
-            handed = self._copies.begin(capture, workspace.environment(), asked)
+            if self._copies.held_back(workspace.namespace):
+                handed = self._in_place(capture, asked)
+            else:
+                handed = self._copies.begin(capture, workspace.environment(), asked)
         begun = CapturingMessage(request_id=asked.request_id, pid=handed.pid)
         arriving = Arriving(handed.file, begun, TIMEOUT, os.getpid())
         return arriving, handed.pid, sum(size for _, size in places)
+
+    def _in_place(self, capture: Capture, asked: CheckpointMessage) -> Handed:
+        """Capture here, where a copy would stand still; a copy only sends it."""
+        started = time.perf_counter()
+        captured = capture.run(self.workspace.environment())
+        self._copies.took(time.perf_counter() - started, capture.kinds())
+        self._tracker.captured(asked.request_id, captured.places())
+        return self._copies.hand_over(captured, asked)
 
     def _others(self) -> int:
         """How many threads the user's code has started."""
@@ -280,9 +386,9 @@ class Notebook:
                 error.add_note(f"the store could not be set back: {failure}")
             raise
         self._unwatch()
-        self._tracker, self._copies = tracker, ProcessCopies(self._labels, tracker)
+        self._tracker, self._copies = tracker, ProcessCopies(self._labels, tracker, reads=True)
         self.history.restored(store, target, stored, self._requests)
-        self.owed = None
+        self._settled()
         out = namespace.pop("Out", None)
         for name, value in {**hidden, **own}.items():
             namespace.setdefault(name, value)

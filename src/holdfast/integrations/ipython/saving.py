@@ -11,7 +11,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
+
+from holdfast.session.captured import StoodStill
 
 _T = TypeVar("_T")
 
@@ -29,6 +32,8 @@ class Saving:
         self._coming: dict[Future[Any], str] = {}  # all of them, and why they are made
         self.on_room: Callable[[], None] | None = None  # called in another thread
         self._failures: list[BaseException] = []
+        # Called in another thread with the reason of a capture that its copy stood still at.
+        self.on_stood: Callable[[str], None] | None = None
 
     def room(self, patient: bool = True) -> bool:
         """Wait until one more may be on its way. Whoever calls it begins one, or gives it back.
@@ -53,7 +58,8 @@ class Saving:
 
     def leave(self, done: Future[_T]) -> None:
         """Nobody waits for it: keep its failure to be told later."""
-        done.add_done_callback(self._note)
+        reason = self._coming.get(done, "")
+        done.add_done_callback(partial(self._note, reason))
 
     def failed(self, error: BaseException) -> None:
         """Keep a failure to be told later."""
@@ -96,7 +102,9 @@ class Saving:
         if self.on_room is not None:
             self.on_room()
 
-    def _note(self, done: Future[_T]) -> None:
+    def _note(self, reason: str, done: Future[_T]) -> None:
         error = done.exception()
-        if error is not None:
+        if isinstance(error, StoodStill) and self.on_stood is not None:
+            self.on_stood(reason)
+        elif error is not None:
             self.failed(error)
