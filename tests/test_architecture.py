@@ -133,6 +133,9 @@ def named_syncs(source: str) -> Iterator[str]:
             case ast.Call(func=ast.Attribute(attr=attribute), args=[*_, ast.Constant(value=name)]):
                 if attribute in SEAM and name in get_args(Sync):
                     yield name
+            case ast.keyword(arg="sync", value=ast.Tuple(elts=[_, *names])):  # of `publish`
+                found = [name.value for name in names if isinstance(name, ast.Constant)]
+                yield from (str(name) for name in found if name in get_args(Sync))
 
 
 def test_every_sync_has_a_name_of_its_own(repository: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -458,3 +459,15 @@ def test_completion_scripts(run: Run, shell: str) -> None:
     script = run("completion", shell).out
     assert "_HOLDFAST_COMPLETE" in script
     assert "holdfast" in script
+
+
+def test_init_makes_shared_stores(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "team"
+    assert run("init", str(place), "--shared").code == 0
+    assert stat.S_IMODE(place.stat().st_mode) == 0o2770
+    private = tmp_path / "private"
+    assert run("init", str(private)).code == 0
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    refused = run("init", str(private), "--shared")
+    assert refused.code == 4
+    assert f"chmod -R u+rwX,g+rwX,o-rwx {private}" in refused.err

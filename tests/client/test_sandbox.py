@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.server.conftest import Server
+from tests.server.conftest import Server, Starter
 
 from holdfast import BadInput, Conflict, Denied, NotFound, Sandbox, Unsupported, UsageError, sync
 from holdfast.client.link import Unreachable, address, pauses
@@ -359,3 +360,31 @@ def test_addresses_and_pauses() -> None:
     found = pauses(60)
     assert 30 <= sum(found) <= 70
     assert max(found) <= 5
+
+
+@pytest.mark.parametrize("engine", ["process", "gvisor"])
+async def test_names_of_any_bytes_are_reached(start: Starter, engine: str) -> None:
+    server = start("--engine", engine, "--pool", "0")
+    sandbox = await Sandbox.create(server.address, token=server.token)
+    code = r"cd /root && printf one > $'caf\xe9' && mkdir $'\xff' && printf two > $'\xff/b'"
+    assert (await (await sandbox.exec("bash", code)).wait()).code == 0
+    names = {entry.name: entry.kind for entry in await sandbox.files.list("/root")}
+    assert names["caf\udce9"] == "file"
+    assert await sandbox.files.read("/root/caf\udce9") == b"one"
+    (inner,) = await sandbox.files.list("/root/\udcff")
+    assert await sandbox.files.read(f"/root/\udcff/{inner.name}") == b"two"
+    await sandbox.files.write("/root/\udcfe", "three")
+    await sandbox.files.rename("/root/\udcfe", "/root/plain")
+    assert await sandbox.files.read("/root/plain") == b"three"
+    await sandbox.files.remove("/root/\udcff")
+    with pytest.raises(NotFound):
+        await sandbox.files.read("/root/\udcff/b")
+    with pytest.raises(BadInput, match="half a character"):
+        await sandbox.files.read("/root/\ud800")
+    path = {"path": base64.b64encode(b"/root/caf\xe9").decode(), "path_encoding": "base64"}
+    with server.client(server.token) as client:
+        told = client.post(
+            f"/v1/sandboxes/{sandbox.sandbox_id}/files", json={"verb": "read", **path}
+        )
+    assert told.json()["data"] == "one"
+    await sandbox.kill()

@@ -136,21 +136,25 @@ def observe(code: str, names: dict[str, Any]) -> list[Any]:
     for number, statement in enumerate(ast.parse(code).body):
         try:
             if isinstance(statement, ast.Expr):
-                compiled = compile(ast.Expression(statement.value), f"<use {number}>", "eval")
+                compiled = _compiled(ast.Expression(statement.value), number, "eval")
                 seen.append(plain(eval(compiled, names)))
             else:
-                exec(compile(ast.Module([statement], []), f"<use {number}>", "exec"), names)
+                exec(_compiled(ast.Module([statement], []), number, "exec"), names)
         except BaseException as error:  # noqa: BLE001  # the difference is what is looked for
             kind = type(error)
             seen.append(["raised", f"{kind.__name__}: {_scrubbed(str(error))[:300]}"])
     return seen
 
 
+def _compiled(tree: Any, number: int, mode: str) -> Any:
+    return compile(tree, f"<use {number}>", mode, dont_inherit=True)
+
+
 def run_cell(code: str, names: dict[str, Any], title: str) -> None:
     """Run code whose source can be found, as that of a notebook's cell."""
     file = f"<cell {title}>"
     linecache.cache[file] = (len(code), None, code.splitlines(True), file)
-    exec(compile(code, file, "exec"), names)
+    exec(compile(code, file, "exec", dont_inherit=True), names)
 
 
 class Record:
@@ -191,9 +195,10 @@ def main() -> None:
     run_cell(given["setup"], names, "setup")
     if tool == "alone":
         for kind in given["kinds"]:
-            record.add(kind["own"], "making")
-            run_cell(kind["make"], names, kind["own"])
-            record.add(kind["own"], "made")
+            try:
+                run_cell(kind["make"], names, kind["own"])
+            except Exception as error:  # noqa: BLE001  # the table is wrong then, and is told so
+                record.add(kind["own"], "unmade", f"{type(error).__name__}: {error}")
         for kind in given["kinds"]:
             note(seen, kind["own"], kind["use"], names)
         return

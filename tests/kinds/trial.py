@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -68,13 +70,14 @@ class Workshop:
         """What is seen without any tool. Raises AssertionError for a kind that cannot be made."""
         lines = self._observe("alone", "save", self.kinds, self.place("alone"))
         seen = {own: value for own, word, value in lines if word == "seen"}
-        missing = [kind.name for kind in self.kinds if kind.own not in seen]
-        assert not missing, f"{self.group.name}: these could not be made or used: {missing}"
+        unmade = {own: value for own, word, value in lines if word == "unmade"}
+        wrong = {}
         for kind in self.kinds:
-            lists = [each for each in seen[kind.own] if isinstance(each, list)]
-            raised = [each for each in lists if each[:1] == ["raised"]]
-            assert not raised, f"{kind.name}: {raised}"
-            assert seen[kind.own], f"{kind.name}: nothing is looked at"
+            observed = seen.get(kind.own, [])
+            raised = [each for each in observed if isinstance(each, list) and "raised" in each[:1]]
+            if kind.own in unmade or raised or not observed:
+                wrong[kind.title] = unmade.get(kind.own) or raised or "nothing was seen"
+        assert not wrong, f"these cannot be made or used without any tool: {wrong}"
         return seen
 
     def _observe(
@@ -168,6 +171,8 @@ class Workshop:
                 items = [item for item in report if item.name.startswith(kind.own)]
                 worst = max(items, key=lambda item: _WORST.index(item.outcome))
                 found[kind.own] = worst.outcome, worst.reason
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGKILL)  # nothing is closed or put in order at its end
             return found
 
     def _used(

@@ -9,18 +9,18 @@ import os
 import struct
 from collections.abc import AsyncIterator
 
-from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.line import ANSWER_SECONDS, AgentLine
 
 
 class Impostor:
     """The other end of a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         self.hears, host_writes = os.pipe()
         host_reads, self.says = os.pipe()
         os.set_blocking(self.hears, False)
         self.heard = b""
-        self.line = AgentLine((host_reads, host_writes))
+        self.line = AgentLine((host_reads, host_writes), patience=patience)
 
     def say(self, data: bytes = b"", **header: object) -> None:
         payload = json.dumps(header).encode() + b"\n" + data
@@ -48,7 +48,7 @@ class Impostor:
 
 
 @contextlib.asynccontextmanager
-async def impostor() -> AsyncIterator[Impostor]:
-    one = Impostor()
+async def impostor(patience: float = ANSWER_SECONDS) -> AsyncIterator[Impostor]:
+    one = Impostor(patience)
     yield one
     one.close()

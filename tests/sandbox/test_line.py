@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.sandbox.impostor import Impostor, impostor
 
 from holdfast.model.errors import CaptureFailed, HoldfastError
-from holdfast.sandbox.line import Gone
+from holdfast.sandbox.line import Gone, Silent
 from holdfast.sandbox.process import UNPAID
 from holdfast.sandbox.start import Start
 from holdfast.testing.waiting import until
@@ -213,6 +213,69 @@ async def test_an_agent_that_ends_leaves_nobody_waiting() -> None:
             await starting
         with pytest.raises(HoldfastError):
             await one.line.ready(1)
+
+
+async def _is_given_up(one: Impostor, *, cancelled: bool) -> None:
+    """Somebody freezes it, and does not wait until it answers."""
+    freezing = asyncio.create_task(one.line.quiesce(7))
+    assert await one.order() == {"type": "quiesce", "epoch": 7}
+    if cancelled:
+        freezing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await freezing
+    else:
+        with pytest.raises(CaptureFailed, match="said nothing"):
+            await freezing
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_late_answer_lets_it_go_on(cancelled: bool) -> None:
+    """Nobody freezes it any more, and it is no enemy."""
+    async with impostor(patience=30 if cancelled else 0.05) as one:
+        await _is_given_up(one, cancelled=cancelled)
+        one.line.send({"type": "kill", "id": "held"})
+        one.say(type="quiesced", epoch=7)
+        assert await one.order() == {"type": "resume", "epoch": 7}
+        one.say(type="resumed", epoch=7)
+        assert await one.order() == {"type": "kill", "id": "held"}
+        freezing = asyncio.create_task(one.line.quiesce(8))
+        assert await one.order() == {"type": "quiesce", "epoch": 8}
+        one.say(type="quiesced", epoch=8)
+        await freezing
+        assert not one.line.gone.done()
+
+
+async def test_a_silent_agent_is_not_waited_for() -> None:
+    async with impostor(patience=0.05) as one:
+        await _is_given_up(one, cancelled=False)
+        with pytest.raises(Silent, match="does not answer"):
+            await asyncio.wait_for(one.line.start(Start(argv=["x"])), 5)
+        with pytest.raises(CaptureFailed, match="does not answer"):
+            await asyncio.wait_for(one.line.quiesce(8), 5)
+        assert not one.line.gone.done()
+
+
+async def test_a_late_resumed_lets_it_go_on() -> None:
+    async with impostor(patience=0.05) as one:
+        freezing = asyncio.create_task(one.line.quiesce(7))
+        await one.order()
+        one.say(type="quiesced", epoch=7)
+        await freezing
+        with pytest.raises(Silent):
+            await one.line.resume(7)
+        assert (await one.order())["type"] == "resume"
+        starting = asyncio.create_task(one.line.start(Start(argv=["x"])))
+        one.say(type="resumed", epoch=7)
+        identity = (await one.order())["id"]
+        one.say(type="started", id=identity)
+        assert (await starting).identity == identity
+
+
+async def test_an_answer_to_no_question_is_not_believed() -> None:
+    async with impostor(patience=0.05) as one:
+        await _is_given_up(one, cancelled=False)
+        one.say(type="quiesced", epoch=8)
+        assert "not to be trusted" in await asyncio.wait_for(one.line.gone, 5)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

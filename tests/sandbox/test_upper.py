@@ -6,11 +6,12 @@ import io
 import os
 import stat
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.errors import Corrupt
+from holdfast.model.errors import Corrupt, HoldfastError
 from holdfast.sandbox.upper import pack, unpack, write
 
 
@@ -51,6 +52,107 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         unpack(packing, target)
     assert described(target) == before
     assert max(each.stat().st_blocks * 512 for each in (file, target / "sparse")) < 1 << 20
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    """A program makes terabytes of them in no time, and they must not take any to keep either."""
+    upper, target = tmp_path / "upper", tmp_path / "target"
+    upper.mkdir()
+    target.mkdir()
+    for number in range(3):
+        with open(upper / f"ü{number}", "xb") as file:
+            file.seek(number << 40)
+            file.write(b"end")
+    (upper / "behind").write_bytes(b"b" * 700)
+    before = {each.name: each.stat().st_size for each in upper.iterdir()}
+    data = packed(upper)
+    assert len(data) < 64 << 10
+    unpack(io.BytesIO(data), target)
+    assert {each.name: each.stat().st_size for each in target.iterdir()} == before
+    with open(target / "ü2", "rb") as file:
+        file.seek(2 << 40)
+        assert file.read() == b"end"
+    assert (target / "behind").read_bytes() == b"b" * 700
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:  # as everybody reads it
+        found = archive.getmember("ü1")
+        assert (found.size, found.issparse()) == ((1 << 40) + 3, True)
+
+
+def names_in(data: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return [info.name for info in archive]
+
+
+def packed_while(upper: Path, change: Callable[[], object], *, at_rest: bool) -> bytes:
+    """The layer, of which something is changed when its first file is being packed."""
+    packing = pack(upper, at_rest=at_rest)
+    first = next(packing) + next(packing)
+    change()
+    return first + b"".join(packing)
+
+
+def test_what_vanishes_is_left_out(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder").mkdir()
+
+    def change() -> None:
+        (tmp_path / "b").unlink()
+        (tmp_path / "c").rename(tmp_path / "d")
+        (tmp_path / "folder").rmdir()
+
+    found = names_in(packed_while(tmp_path, change, at_rest=False))
+    assert found == [".", "a", "d"]
+
+
+def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
+    """A file that gets another name meanwhile is there under one of both."""
+    for number in range(5):
+        (tmp_path / f"{number}").write_text("x")
+    packing = pack(tmp_path, at_rest=False)
+    data = next(packing) + next(packing)  # the folder, and the first file in it
+    (tmp_path / "4").rename(tmp_path / "00")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "inner").write_text("x")
+    found = names_in(data + b"".join(packing))
+    assert found == [".", "0", "1", "2", "3", "00", "new", "new/inner"]
+
+
+def test_at_rest_nothing_may_vanish(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    with pytest.raises(HoldfastError, match="No such file"):
+        packed_while(tmp_path, (tmp_path / "b").unlink, at_rest=True)
+
+
+def test_a_file_that_shrinks_ends_in_zeros(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * (3 << 20))
+    packing = pack(tmp_path, at_rest=False)
+    data = b"".join(next(packing) for _ in range(3))  # the folder, a header, a first piece
+    os.truncate(tmp_path / "a", 2 << 20)
+    (tmp_path / "b").write_text("behind")
+    data += b"".join(packing)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        content = archive.extractfile("a")
+        assert content is not None
+        assert content.read() == b"x" * (2 << 20) + bytes(1 << 20)
+        assert "b" in archive.getnames()
+
+
+def test_no_link_in_place_of_a_folder_is_followed(tmp_path: Path) -> None:
+    """Or a program that runs meanwhile would have files of the host in its checkpoint."""
+    upper, outside = tmp_path / "upper", tmp_path / "outside"
+    (upper / "folder" / "deep").mkdir(parents=True)
+    (upper / "a").write_text("first")
+    (outside / "deep").mkdir(parents=True)
+    for place in (upper / "folder", upper / "folder" / "deep", outside, outside / "deep"):
+        (place / "file").write_text("secret" if outside in (place, place.parent) else "own")
+
+    def change() -> None:
+        (upper / "folder").rename(upper / "moved")
+        (upper / "folder").symlink_to(outside)
+
+    assert b"secret" not in packed_while(upper, change, at_rest=False)
 
 
 def test_a_layer_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -129,6 +129,12 @@ async def test_a_kill_that_fails_is_told_and_can_be_repeated(
     assert await wire.rest() == (["KILLING", "KILL_ERROR", "error"], 1000)
     assert "space" in wire.heard[-1]["message"] == wire.heard[-2]["message"]
     assert (wire.heard[-1]["kind"], wire.heard[-1]["request_id"]) == ("storage_full", "k")
+    async with attach(server, wire.identity) as watching:
+        assert await watching.until("RUNNING") == ["RUNNING"]
+        with server.client(server.token) as keeper:  # who is not attached
+            answer = await asyncio.to_thread(keeper.delete, f"/v1/sandboxes/{wire.identity[0]}")
+        assert answer.status_code == 507
+        assert await watching.rest() == (["KILLING", "KILL_ERROR", "error"], 1000)
     sandbox = await Sandbox.attach(
         server.address, *wire.identity, token=server.token, enable_auto_reconnect=False
     )

@@ -254,8 +254,14 @@ KINDS = (
          "§ = §g(1)\n§x = (i * 2 for i in [1, 2])", "list(§) == [1, 2] and list(§x) == [2, 4]",
          names=("§", "§x")),
     kind("generators that have ended", "def §g():\n    yield 1\n§ = §g()\nlist(§)", "list(§) == []"),
-    kind("generators under way", "def §g():\n    yield 1\n    yield 2\n§ = §g()\nnext(§)",
-         "'under way' in repr(§)", "placeholder", "CPython cannot copy a running frame"),
+    kind("generators under way", "§out = []\ndef §g(rows):\n    try:\n        for n, row in enumerate(rows):\n"
+         "            got = yield row * n\n            §out.append(got)\n    finally:\n        §out.append('end')\n"
+         "§ = §g([1, 2, 3])\nnext(§)\n§.send('a')\n§x = (row * rate for row in [1, 2, 3])\nnext(§x)",
+         "(§.send('b'), list(§), §out, list(§x)) == (6, [], ['a', 'b', None, 'end'], [4, 6])",
+         what="from its source, at the `yield` where it waits", names=("§", "§x")),
+    kind("generators that handle an error", "def §g():\n    try:\n        1 / 0\n"
+         "    except ZeroDivisionError:\n        yield 1\n§ = §g()\nnext(§)",
+         "'under way' in repr(§)", "placeholder", "the error is on the stack of a running frame"),
     kind("iterators", "§l = [1, 2, 3]\n§ = [iter(§l), iter('ab'), enumerate('xy'), zip([1], [2]),"
          " map(int, ['3']), reversed(§l), range(5).__iter__()]\nnext(§[0])\nnext(§[2])",
          "(§l.append(4), list(§[0]) == [2, 3, 4] and list(§[1]) == ['a', 'b'] and"
@@ -495,7 +501,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     "dynamic classes": ("classes made by type()",),
     "dynamic modules": ("modules made at run time",),
     "generators": ("generators that have not begun", "generators that have ended",
-                   "generators under way"),
+                   "generators under way", "generators that handle an error"),
     "iterators": ("iterators", "iterators over dicts and sets", "itertools"),
     "coroutines": ("coroutines that have not begun", "coroutines under way"),
     "files": ("files that are read", "files that are written", "files that are gone",

@@ -136,7 +136,7 @@ async def test_what_is_not_brought_back_says_why(session: Session, tmp_path: Pat
         "packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n_ = packets[0].send(b'')\n"
         "passing = socket.socketpair()\n_ = passing[0].sendmsg([b'x'], [(socket.SOL_SOCKET,"
         " socket.SCM_RIGHTS, array.array('i', [r]))])\n"
-        "hidden = (lambda pair: (pair[0], (_ for _ in pair)))(socket.socketpair())\n"
+        "hidden = (lambda pair: (pair[0], (_ for _ in pair for _ in pair)))(socket.socketpair())\n"
         "_ = next(hidden[1])",
         check=True,
     )

@@ -91,9 +91,37 @@ def test_everything_else_may_be_done_by_anybody(pair: Pair) -> None:
         theirs.tag(first, "good")
         theirs.fork(first, "other")
         theirs.untag(first, "good")
-        theirs.prune(Last(1))
         assert theirs.verify(deep=True).ok
         save(ours, "third", lease=lease)
+
+
+def test_others_prune_nothing_of_an_owned_subject(pair: Pair) -> None:
+    ours, theirs = pair
+    with ours.lease(SUBJECT, owner="us") as lease:
+        made = [save(ours, f"{i}", lease=lease) for i in range(4)]
+        for i in range(4):
+            with theirs.draft("state/free") as draft:
+                draft.put("part", b"%d" % i)
+                draft.commit()
+        other = [one.id for one in theirs.list("state/free")]
+        for report in (theirs.prune(Last(1), dry_run=True), theirs.prune(Last(1))):
+            assert [one.id for one in report.removed] == other[1:]
+            assert report.owned == (SUBJECT,)
+            assert {why for one, why in report.kept if one.id in made[:3]} == {"owned by us"}
+        assert [one.id for one in ours.list(SUBJECT)] == made[::-1]
+        report = ours.prune(Last(2))  # the owner itself
+        assert ([one.id for one in report.removed], report.owned) == ([made[1], made[0]], ())
+        save(ours, "on", lease=lease)
+    assert len(theirs.prune(Last(1)).removed) == 2
+
+
+def test_a_dead_owners_subject_is_pruned(pair: Pair) -> None:
+    ours, theirs = pair
+    lease = ours.lease(SUBJECT, ttl=0.5)
+    made = [save(ours, f"{i}", lease=lease) for i in range(3)]
+    lease._beat.stop()  # as if its process had been killed
+    assert len(theirs.prune(Last(1), dry_run=True).removed) == 2
+    assert [one.id for one in theirs.prune(Last(1)).removed] == [made[1], made[0]]
 
 
 def test_a_subject_has_one_owner_at_a_time(pair: Pair) -> None:

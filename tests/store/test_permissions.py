@@ -63,9 +63,12 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def written(place: Path, noise) -> Checkpoint:
+    """A store whose owner lets everybody read it."""
     with open_store(place, keyring=RING) as store, store.draft("state/x") as draft:
         draft.put("part", noise(1_500_000))
-        return draft.commit()
+        made = draft.commit()
+    subprocess.run(["chmod", "-R", "a+rX", place], check=True)
+    return made
 
 
 def test_somebody_else_may_read_and_not_write(place: Path, written: Checkpoint, look) -> None:

@@ -142,6 +142,7 @@ export interface Pruning {
   log_bytes: number;
   problems: string[];
   damaged: string[];
+  owned: string[];
 }
 export interface Importing {
   checkpoint: Checkpoint;

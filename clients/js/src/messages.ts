@@ -260,6 +260,7 @@ export interface FilesRequest {
    * rename: the new path
    */
   to?: string | null;
+  path_encoding?: Encoding;
   /**
    * comes back in the reply event
    */
@@ -517,6 +518,10 @@ export interface FileEntry {
   size: number;
   mode: number;
   modified: number;
+  /**
+   * the bytes of a name that is not UTF-8, as base64
+   */
+  raw?: string | null;
 }
 /**
  * The answer to a files request.

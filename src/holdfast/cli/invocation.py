@@ -46,6 +46,7 @@ class Invocation:
         create: bool,
         *,
         encrypt: bool = False,
+        shared: bool = False,
         secret: Secret | None = None,
         asking: bool = True,
     ) -> Store:
@@ -59,6 +60,7 @@ class Invocation:
             url,
             create=create,
             encrypt=encrypt,
+            shared=shared,
             secret=secret,
             ask=ask if asking else None,
             environ=self.environ_for_stores(),

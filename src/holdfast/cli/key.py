@@ -69,6 +69,7 @@ def export(invocation: Invocation, file: Path) -> None:
     import os
 
     from holdfast.model.errors import Conflict, NotFound, from_path_error
+    from holdfast.model.files import create
     from holdfast.store.keys import load_keyring
 
     key = load_keyring(invocation.environ).signing
@@ -78,7 +79,7 @@ def export(invocation: Invocation, file: Path) -> None:
         sys.stdout.write(key.to_text() + "\n")
         return
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = create(file)
     except FileExistsError:
         raise Conflict(f"{file} exists already", hint="name another file") from None
     except OSError as error:

@@ -74,6 +74,8 @@ def command(
     given. The newest of each subject, its head and what is pinned always stay. Without a policy,
     the last 50 of each subject and everything tagged stay.
 
+    Of a subject that something is running now nothing is removed.
+
     While the log is damaged nothing is removed: what cannot be read may have been a pin, or have
     named bytes that now seem to belong to nobody.
     """
@@ -216,6 +218,11 @@ def _page(report: PruneReport, stored: bool) -> str:
     if report.problems:
         what = "needs --accept-loss" if report.dry_run else "what it said there was given up"
         summary += f"\nthe log is damaged ({report.problems[0]}): {what}"
+    if report.owned:
+        summary += (
+            f"\n{count(len(report.owned), 'subject')} left alone, because something runs there"
+            f" ({report.owned[0]}): its owner prunes it"
+        )
     if report.damaged:
         summary += (
             f"\n{count(len(report.damaged), 'volume')} left in place, because not all in them can"

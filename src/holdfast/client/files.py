@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.model.errors import BadInput, Conflict, HoldfastError
 
 PIECE = 4 << 20  # bytes in one frame, which may be twice as long
 Ask = Callable[[Mapping[str, object]], Awaitable[dict[str, Any]]]
@@ -82,8 +83,10 @@ class Files:
             raise
 
     async def list(self, path: str = "/root") -> list[FileInfo]:
+        """What is in a folder. A name that is not UTF-8 is as `os.fsdecode` gives it, and leads to
+        its file like any other."""
         told = await self._do("list", path)
-        return [FileInfo(**each) for each in told.get("entries") or ()]
+        return [_info(**each) for each in told.get("entries") or ()]
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with everything in it."""
@@ -95,13 +98,33 @@ class Files:
     async def _piece(self, path: str, offset: int) -> dict[str, Any]:
         return await self._do("read", path, encoding="base64", offset=offset, size=PIECE)
 
-    async def _put(self, path: str, data: memoryview, **more: object) -> None:
+    async def _put(self, path: str, data: memoryview, offset: int | None = None) -> None:
         encoded = base64.b64encode(data).decode("ascii")
-        await self._do("write", path, data=encoded, encoding="base64", **more)
+        at: dict[str, Any] = {} if offset is None else {"offset": offset}
+        await self._do("write", path, data=encoded, encoding="base64", **at)
 
     async def rename(self, path: str, to: str) -> None:
         """Give a file or folder another path, in one step; a file that was there is replaced."""
         await self._do("rename", path, to=to)
 
-    async def _do(self, verb: str, path: str, **more: object) -> dict[str, Any]:
-        return await self._ask({"action": "files", "verb": verb, "path": path, **more})
+    async def _do(
+        self, verb: str, path: str, *, to: str | None = None, **more: object
+    ) -> dict[str, Any]:
+        names: dict[str, object] = {"path": path, **({"to": to} if to is not None else {})}
+        try:
+            f"{path}{to or ''}".encode()
+        except UnicodeEncodeError:  # bytes that are no text
+            names = {each: _base64(str(name)) for each, name in names.items()}
+            names["path_encoding"] = "base64"
+        return await self._ask({"action": "files", "verb": verb, **names, **more})
+
+
+def _base64(path: str) -> str:
+    try:
+        return base64.b64encode(os.fsencode(path)).decode("ascii")
+    except UnicodeEncodeError:
+        raise BadInput(f"not a path: {path!r:.100}", hint="it holds half a character") from None
+
+
+def _info(*, raw: str | None = None, name: str, **rest: Any) -> FileInfo:
+    return FileInfo(name if raw is None else os.fsdecode(base64.b64decode(raw)), **rest)

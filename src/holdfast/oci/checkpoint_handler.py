@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, Conflict, from_os_error
+from holdfast.model.files import make_folder, open_or_create
 from holdfast.oci import vault
 from holdfast.oci.config_handler import Config, read_config
 from holdfast.oci.container import Container
@@ -273,9 +274,10 @@ def _hand_over(folder: Path, place: Path, names: Sequence[str] | None = None) ->
     """Copy the images to where the caller asked for them: an engine takes an empty folder for an
     old checkpoint. A copy, because what the caller does with it must not reach ours."""
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         for path in sorted(folder.iterdir()):
             if names is None or path.name in names:
+                os.close(open_or_create(place / path.name))  # before anything is in it
                 shutil.copyfile(path, place / path.name)
     except OSError as error:
         raise from_os_error(error, f"writing the images to {place}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import moment
+from holdfast.model.files import open_or_create
 from holdfast.oci.private import private_folder
 
 Level = Literal["info", "warning", "error"]
@@ -65,7 +66,7 @@ def tell_engine(log: str | None, form: str | None, level: Level, message: str) -
     else:
         line = f"time={json.dumps(time)} level={level} msg={json.dumps(message)}"
     try:
-        fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_or_create(log, flags=os.O_WRONLY | os.O_APPEND)
     except OSError:  # the exit code still tells
         return
     with os.fdopen(fd, "w") as file:

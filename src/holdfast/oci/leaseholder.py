@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import HoldfastError, Owned
+from holdfast.model.files import bind
 from holdfast.oci.journal import Journal
 from holdfast.oci.leasing import SOCKET
 from holdfast.oci.policy import Policy, policy_or_default, policy_path
@@ -121,7 +122,7 @@ def serve(run: Path, holder: Holder) -> None:
     os.chdir(run)  # an address has 107 bytes at most, and a path may have more
     place.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(SOCKET)
+        bind(listener, SOCKET)
         listener.listen(64)
         listener.settimeout(_LOOK_SECONDS)
         while True:

@@ -6,6 +6,8 @@ nothing but the standard library, and output is not to be wrapped in text.
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
 from holdfast.model.errors import Corrupt
@@ -19,7 +21,11 @@ Header = dict[str, object]
 
 
 def agent_frame(header: Header, data: bytes = b"") -> bytes:
-    return encode_frame(msgspec.json.encode(header) + b"\n" + data)
+    try:
+        line = msgspec.json.encode(header)
+    except UnicodeEncodeError:  # a path that is not UTF-8 has half characters in its place
+        line = json.dumps(header).encode()
+    return encode_frame(line + b"\n" + data)
 
 
 class AgentDecoder:

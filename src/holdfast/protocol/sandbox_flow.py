@@ -227,6 +227,10 @@ class Conversation:
         self.close = step.close
         return frames
 
+    def may(self, fact: Fact) -> bool:
+        """Whether a fact can be told now."""
+        return self.phase in TABLE[fact].during
+
     def _executes(self, fact: Fact) -> bool:
         """Follow the foreground execution; False when the client must not hear of it: a stray
         DONE would end its next execution."""

@@ -157,6 +157,7 @@ class FilesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: Annotated[int, Meta(ge=0)] | None = None
     size: Annotated[int, Meta(ge=0)] | None = None
     to: Annotated[str, Meta(max_length=4096)] | None = None
+    path_encoding: Encoding = "text"
     request_id: Annotated[str, Meta(max_length=200)] | None = None
 
 
@@ -327,6 +328,7 @@ class FileEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int
     mode: int
     modified: float
+    raw: str | None = None
 
 
 class FilesEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.runtime.finding import Finding, Level, Status
-from holdfast.runtime.probes import engines, host, mounts, pages, space
+from holdfast.runtime.probes import engines, host, mounts, pages, permissions, space
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def probes(home: Path, environ: Mapping[str, str]) -> list[Callable[[], list[Fin
         one(host.probe_libraries),
         one(lambda: space.probe_space(home)),
         one(lambda: space.probe_durability(home)),
+        one(lambda: permissions.probe_permissions(home, environ)),
         one(host.probe_kernel),
         one(pages.probe_dirty_pages),
         one(host.probe_rights),

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.files import make_folder
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox import volume
 from holdfast.sandbox.chores import REST_SECONDS
 from holdfast.sandbox.contract import Box, Build, Engine, Limits
 from holdfast.sandbox.languages import plan
-from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.line import ANSWER_SECONDS, AgentLine
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.start import Start
 from holdfast.sandbox.upper import Fill
 from holdfast.sandbox.volume import Volume
+from holdfast.sandbox.whole import in_thread, in_thread_or_undone, whole
 
 log = logging.getLogger("holdfast.sandbox")
 _WARM_SECONDS = 30.0
@@ -46,11 +48,6 @@ class Body:
         """Whether memory and processes are frozen, and not files alone."""
         return self.engine.capabilities.exact_checkpoint
 
-    @property
-    def image(self) -> Path:
-        """Where the engine writes memory when it freezes."""
-        return self.build.folder / "image"
-
     async def warm(self) -> None:
         """Let programs that are often asked for begin and end, so that the next find libraries and
         folders in memory: gVisor keeps its own of both."""
@@ -67,11 +64,22 @@ class Body:
                     await program.wait()
 
     async def end(self) -> None:
-        await self.box.end()
-        self.line.close("the sandbox has ended")
+        """Nothing of it runs any more. Raises HoldfastError or OSError where that cannot be; its
+        line is closed all the same, by which an agent that still hears ends everything."""
+        try:
+            await self.box.end()
+        finally:
+            self.line.close("the sandbox has ended")
 
     async def clear(self) -> None:
         await self.box.clear()
+
+    async def give_up(self) -> None:
+        """End it and clear it away: of one that nobody knows yet, everything."""
+        try:
+            await self.end()
+        finally:
+            await self.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ class Room:
         """Blocking. Raises HoldfastError and leaves nothing."""
         name = f"holdfast-{os.getpid()}-{secrets.token_hex(6)}"
         folder = place / name
-        folder.mkdir(parents=True, mode=0o700)
+        make_folder(folder)
         try:
             return cls(name, folder, volume.make(folder / "volume", disk_bytes))
         except BaseException:
@@ -110,8 +118,15 @@ class Workshop:
     """Makes bodies for one engine, in folders below one place. With a `spare` size, a room with
     so much disk is always ready: making a file system takes longer than most of the rest."""
 
-    def __init__(self, engine: Engine, folder: Path, spare: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        spare: int | None = None,
+        patience: float = ANSWER_SECONDS,
+    ) -> None:
         self.engine = engine
+        self.patience = patience  # seconds for an agent to answer
         self._folder = folder
         self._size = spare
         self._spare: Room | None = None
@@ -126,8 +141,8 @@ class Workshop:
         try:
             await asyncio.sleep(REST_SECONDS)
             if self._size is not None:
-                self._spare = await asyncio.to_thread(Room.make, self._folder, size)
-        except HoldfastError as error:
+                self._spare = await in_thread_or_undone(Room.clear, Room.make, self._folder, size)
+        except (HoldfastError, OSError) as error:
             log.warning("no room could be made ready: %s", error)  # whoever needs one is told
         finally:
             self._preparing = None
@@ -138,14 +153,14 @@ class Workshop:
             await asyncio.gather(self._preparing, return_exceptions=True)
         spare, self._spare = self._spare, None
         if spare is not None:
-            await asyncio.to_thread(spare.clear)
+            await in_thread(spare.clear)
 
     async def room(self, limits: Limits) -> Room:
         """An empty one. Raises HoldfastError."""
         if limits.disk_bytes == self._size and self._spare is not None:
             ready, self._spare = self._spare, None
             return ready
-        return await asyncio.to_thread(Room.make, self._folder, limits.disk_bytes)
+        return await in_thread_or_undone(Room.clear, Room.make, self._folder, limits.disk_bytes)
 
     async def make(
         self,
@@ -156,13 +171,14 @@ class Workshop:
         fill: Fill | None = None,
         image: Path | None = None,
     ) -> Body:
-        """A body whose agent is ready, or (with an image) waits to be resumed."""
+        """A body whose agent is ready, or (with an image) waits to be resumed. Raises HoldfastError
+        or is cancelled, and leaves nothing."""
+        return await whole(self._make(root, limits, network, fill, image), undo=Body.give_up)
+
+    async def _make(
+        self, root: Root, limits: Limits, network: bool, fill: Fill | None, image: Path | None
+    ) -> Body:
         room = await self.room(limits)
-        try:
-            await asyncio.to_thread(room.furnish, fill)
-        except BaseException:
-            await asyncio.to_thread(room.clear)
-            raise
         build = Build(
             name=room.name,
             folder=room.folder,
@@ -173,22 +189,22 @@ class Workshop:
         )
         exact = self.engine.capabilities.exact_checkpoint
         try:
+            await in_thread(room.furnish, fill)
             if image is not None and exact:
                 box = await self.engine.restore(build, image)
             else:
                 box = await self.engine.create(build)
         except BaseException:
-            await asyncio.to_thread(room.clear)
+            await in_thread(room.clear)
             raise
         finally:
             self.prepare()
-        body = Body(build, box, AgentLine(box.pipes, box.places, box.ceilings), self.engine)
+        line = AgentLine(box.pipes, box.places, box.ceilings, self.patience)
+        body = Body(build, box, line, self.engine)
         try:
             if image is None or not exact:
                 await body.line.ready()
         except BaseException:
-            await body.end()
-            with contextlib.suppress(asyncio.CancelledError):
-                await body.clear()
+            await body.give_up()
             raise
         return body

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.model.errors import Unsupported, from_os_error
+from holdfast.model.files import make_folder
 from holdfast.runtime.trial import clear
 from holdfast.sandbox import limits
 from holdfast.sandbox.contract import Engine
@@ -47,7 +48,7 @@ class Ground:
 
     def __init__(self, runs: Path) -> None:
         try:
-            runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(runs)
             self.folder = runs / f"{os.getpid()}-{secrets.token_hex(4)}"
             self.folder.mkdir(mode=0o700)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -8,8 +8,6 @@ import logging
 import time
 from collections.abc import Awaitable, Coroutine, Iterator
 
-from holdfast.model.errors import HoldfastError
-
 log = logging.getLogger("holdfast.sandbox")
 # Whoever was given a sandbox, or gave one back, is about to do more: what is not for them waits.
 REST_SECONDS = 0.5
@@ -76,5 +74,5 @@ class Chores:
 async def _done(work: Awaitable[None]) -> None:
     try:
         await work
-    except (HoldfastError, OSError):
+    except Exception:  # nobody else would ever hear of it
         log.exception("work in the background failed")

@@ -7,17 +7,15 @@ checkpoint and not for the sandbox: one that goes on afterwards would stand stil
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.model.errors import CaptureFailed
 from holdfast.model.once import once
+from holdfast.sandbox.whole import run_in
 from holdfast.store.parts.sources import Growing
 
 T = TypeVar("T")
@@ -70,8 +68,7 @@ class Coming:
     async def awaited_by(self, store: Callable[[], T]) -> T:
         """Run what stores it, in a thread. Not in one of those that freezing needs: all of them
         might be waiting for what none is left to bring about."""
-        work = partial(copy_context().run, store)
-        return await asyncio.get_running_loop().run_in_executor(_threads(), work)
+        return await run_in(_threads(), None, store)
 
     def growing(self) -> Iterator[Growing]:
         """What may be read while it is written, each when it can be opened. Raises CaptureFailed,

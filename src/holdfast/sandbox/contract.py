@@ -106,8 +106,13 @@ class Box(Protocol):
         The agent is quiescent before. Raises CaptureFailed; then it goes on as it was."""
         ...
 
+    async def pause(self) -> None:
+        """Stand still, with files in the volume, until `thaw` or `end`; memory is not written. The
+        agent is quiescent before. Raises CaptureFailed; then it goes on as it was."""
+        ...
+
     async def thaw(self) -> None:
-        """Go on."""
+        """Go on. After it has raised it may be tried again."""
         ...
 
     async def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from holdfast.sandbox.chores import Chores
 from holdfast.sandbox.coming import Coming, Moment
 from holdfast.sandbox.contract import Engine
 from holdfast.sandbox.live import Frozen, LiveSandbox
-from holdfast.sandbox.whole import whole
+from holdfast.sandbox.whole import in_thread, task_of, whole
 from holdfast.store import Store
 
 
@@ -53,8 +54,7 @@ class Freezer:
         self, sandbox: LiveSandbox, reason: str, during_execution: bool
     ) -> Captured:
         async with sandbox.work:
-            self.check(sandbox, during_execution)
-            await sandbox.keep_session()
+            await self.ready(sandbox, during_execution)
             frozen, pause = await self.moment(sandbox)
             try:
                 return Captured(await self.save(sandbox, frozen, reason), pause)
@@ -63,11 +63,19 @@ class Freezer:
 
     def discard(self, frozen: Frozen) -> None:
         """Nobody waits for that: a file of gigabytes takes a while to delete."""
-        self._chores.begin_later(asyncio.to_thread(frozen.discard))
+        self._chores.begin_later(in_thread(frozen.discard))
+
+    async def ready(
+        self, sandbox: LiveSandbox, during_execution: bool, *, force: bool = False
+    ) -> None:
+        """Let its session write itself down. Raises HoldfastError when it may not be frozen: before
+        that, and when something began meanwhile."""
+        self.check(sandbox, during_execution)
+        await sandbox.keep_session(force=force)
+        self.check(sandbox, during_execution)
 
     def check(self, sandbox: LiveSandbox, during_execution: bool) -> None:
-        if sandbox.ended:
-            raise CaptureFailed("the sandbox has ended")
+        _check_lives(sandbox)
         if sandbox.executing and not during_execution:
             raise Conflict(
                 "an execution is running", hint="wait for it, or ask with during_execution"
@@ -80,8 +88,8 @@ class Freezer:
 
     async def moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         """One moment of a sandbox that goes on, and for how many milliseconds it did not. Raises
-        CaptureFailed; then it goes on as it was, too."""
-        return await whole(self._moment(sandbox))
+        CaptureFailed, or is cancelled; then it goes on as it was, too."""
+        return await whole(self._moment(sandbox), undo=_discard)
 
     async def _moment(self, sandbox: LiveSandbox) -> tuple[Frozen, float]:
         began = time.perf_counter()
@@ -112,25 +120,25 @@ class Freezer:
             nonlocal saving
             if in_order := sandbox.body.box.in_order:
                 coming.begins(image, in_order)
-                saving = asyncio.create_task(self._save(sandbox, coming, reason))
+                saving = task_of(self._save(sandbox, coming, reason))
 
-        try:
-            frozen = await sandbox.freeze(store_meanwhile)
-        except BaseException:
+        async def save_nothing() -> None:
             coming.fails()
             if saving is not None:
                 await asyncio.wait([saving])
                 if not saving.cancelled():
                     saving.exception()  # why there was nothing to save is on its way already
-            raise
-        try:
+
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(save_nothing)
+            frozen = await sandbox.freeze(store_meanwhile)
+            undo.push_async_callback(in_thread, frozen.discard)
+            undo.push_async_callback(sandbox.thaw)
             moment = moment_of(sandbox, frozen)
             coming.is_there(moment)
-            return frozen, await (saving or self._save(sandbox, moment, reason))
-        except BaseException:
-            await sandbox.thaw()
-            await asyncio.to_thread(frozen.discard)
-            raise
+            made = await (saving or self._save(sandbox, moment, reason))
+            undo.pop_all()
+            return frozen, made
 
     async def _save(
         self,
@@ -156,8 +164,8 @@ class Freezer:
         try:
             # What it reads is cleared away afterwards, and threads are not cancelled.
             if isinstance(moment, Coming):
-                return await whole(moment.awaited_by(save))
-            return await whole(asyncio.to_thread(save))
+                return await moment.awaited_by(save)
+            return await in_thread(save)
         except HoldfastError as error:
             raise CaptureFailed(f"the checkpoint could not be stored: {error}") from error
 
@@ -169,10 +177,13 @@ class Freezer:
 
     async def _snapshot(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
         async with sandbox.work:
+            _check_lives(sandbox)
             await sandbox.keep_session()
-            frozen, _ = await self.moment(sandbox)
+            # Memory is not wanted: it need not be written.
+            frozen = await sandbox.freeze(memory=False)
+            await sandbox.thaw()
             try:
-                return await asyncio.to_thread(
+                return await in_thread(
                     keeping.save,
                     self.store,
                     keeping.snapshot_subject(name),
@@ -182,6 +193,15 @@ class Freezer:
                 )
             finally:
                 self.discard(frozen)
+
+
+def _check_lives(sandbox: LiveSandbox) -> None:
+    if sandbox.ended:
+        raise CaptureFailed("the sandbox has ended")
+
+
+async def _discard(made: tuple[Frozen, float]) -> None:
+    await in_thread(made[0].discard)
 
 
 def moment_of(sandbox: LiveSandbox, frozen: Frozen) -> Moment:

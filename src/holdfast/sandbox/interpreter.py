@@ -88,7 +88,9 @@ def reach(begin: bool) -> socket.socket:
             if not begin or time.monotonic() > deadline or gone:
                 raise
         if begun is None:
-            log = open(f"{SOCKET}.log", "ab")  # noqa: SIM115  the session's from now on
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            said = os.open(f"{SOCKET}.log", flags, 0o600)
+            log = open(said, "ab")  # noqa: SIM115  the session's from now on
             begun = subprocess.Popen(
                 [sys.executable, "-m", MODULE, "serve"],
                 stdin=subprocess.DEVNULL,
@@ -109,6 +111,8 @@ def tell(link: socket.socket, message: Said) -> None:
 
 async def serve() -> None:
     """Keep a session, going on from its last checkpoint, until the sandbox ends."""
+    from holdfast.model import files
+
     mine = os.open(f"{SOCKET}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,7 +122,9 @@ async def serve() -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(SOCKET)
     host = Host(session)
-    async with session, await asyncio.start_unix_server(host.serve, SOCKET, limit=1 << 26):
+    listener = socket.socket(socket.AF_UNIX)
+    files.bind(listener, SOCKET)
+    async with session, await asyncio.start_unix_server(host.serve, sock=listener, limit=1 << 26):
         await asyncio.Event().wait()
 
 

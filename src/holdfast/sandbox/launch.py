@@ -15,6 +15,7 @@ from subprocess import DEVNULL
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, from_os_error
+from holdfast.model.fault_points import fault_point
 from holdfast.model.tracing import span
 from holdfast.sandbox.contract import Build
 from holdfast.sandbox.spawning import Begun, Spawn, as_usual
@@ -91,6 +92,7 @@ async def start(
 ) -> Begun:
     """Begin a command with the inner ends as its standard streams, and errors in a log, if any:
     an engine that cannot freeze a file of the host gets none."""
+    fault_point(f"launch.start {Path(argv[0]).name}")
     try:
         with open(log or os.devnull, "ab", opener=_private) as errors:
             return await spawn(argv, pipes.inner_read, pipes.inner_write, errors, environ)
@@ -99,14 +101,17 @@ async def start(
 
 
 async def finished(process: Begun, seconds: float) -> int | None:
-    """The exit code, or None after killing what did not end in time, with all it started."""
+    """The exit code, or None after killing what did not end in time, with all it started. Cancelled
+    it raises that, with nothing left that runs."""
     try:
         async with asyncio.timeout(seconds):
             return await process.wait()
-    except TimeoutError:
+    except BaseException as error:
         kill(process)
         await process.wait()
-        return None
+        if isinstance(error, TimeoutError):
+            return None
+        raise
 
 
 def kill(process: Begun) -> None:
@@ -124,6 +129,7 @@ async def command(
     spawn: Spawn = as_usual,
 ) -> None:
     """Run a command to its end. Raises HoldfastError with its last words."""
+    fault_point(f"launch.command {Path(argv[0]).name}")
     try:
         with open(log, "ab", opener=_private) as errors:
             process = await spawn(argv, DEVNULL, DEVNULL, errors, environ)

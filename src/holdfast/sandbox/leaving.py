@@ -17,7 +17,7 @@ from holdfast.sandbox.handing import Plea
 from holdfast.sandbox.live import Client, LiveSandbox
 from holdfast.sandbox.owning import Tell
 from holdfast.sandbox.recent import Recent
-from holdfast.sandbox.whole import whole
+from holdfast.sandbox.whole import in_thread, whole
 
 log = logging.getLogger("holdfast.sandbox")
 STOP_SECONDS = 120.0  # for a sandbox to be put away when the server stops
@@ -62,24 +62,27 @@ class Exits:
         async with sandbox.work:
             if force and not self._freezer.engine.capabilities.during_execution:
                 await self._kill_executions(sandbox, tell)
-            self._freezer.check(sandbox, during_execution or force)
-            await sandbox.keep_session(force=force)
+            await self._freezer.ready(sandbox, during_execution or force, force=force)
             began = time.perf_counter()
             frozen, checkpoint = await self._freezer.put_away(sandbox, reason)
-            await asyncio.to_thread(self._recent.keep, checkpoint.id, frozen)
-            pause = (time.perf_counter() - began) * 1000
+            # It is durable: whatever goes wrong from here on, the sandbox goes.
             sandbox.away = True
+            try:
+                await in_thread(self._recent.keep, checkpoint.id, frozen)
+            except Exception:
+                log.exception("checkpoint %s is not kept at hand", checkpoint.id)
+            pause = (time.perf_counter() - began) * 1000
             await self.delete(sandbox, tell)
             return Captured(checkpoint, pause)
 
     async def _kill_executions(self, sandbox: LiveSandbox, tell: Tell) -> None:
         told = sandbox.foreground is not None and sandbox.foreground.exit is None
         if told:
-            await tell(Fact.PROCESS_KILLED)
+            await _tell(tell, Fact.PROCESS_KILLED)
         await sandbox.kill_all()
         if told:
             await sandbox.delivered()
-            await tell(Fact.EXECUTION_ENDED)
+            await _tell(tell, Fact.EXECUTION_ENDED)
 
     async def hand_over(self, plea: Plea) -> Checkpoint:
         """Put a sandbox away for another server that asks for it. Raises NotFound when it is not
@@ -92,7 +95,7 @@ class Exits:
         if not sandbox.request.enable_sandbox_handoff:
             raise Conflict("the sandbox was created without enable_sandbox_handoff")
         # Who asked may have gone on without us, if we were away for long.
-        await asyncio.to_thread(sandbox.lease.renew)
+        await in_thread(sandbox.lease.renew)
         return await self.give_up(sandbox)
 
     async def give_up(self, sandbox: LiveSandbox) -> Checkpoint:
@@ -125,8 +128,7 @@ class Exits:
                 )
                 await say(client, Fact.CHECKPOINTED)
                 return
-            async with sandbox.work:
-                await self.delete(sandbox, lambda fact: say(client, fact))
+            await whole(self._end(sandbox, lambda fact: say(client, fact)))
             await say(client, Fact.ENDED)
         except HoldfastError as error:
             log.warning("sandbox %s could not be put away: %s", sandbox.identity, error)
@@ -135,12 +137,41 @@ class Exits:
     # -- without one
 
     async def kill(self, sandbox: LiveSandbox, tell: Tell) -> None:
-        """End a sandbox for good; its checkpoints stay in the store, but nobody attaches."""
+        """End a sandbox for good; its checkpoints stay in the store, but nobody attaches. Raises
+        HoldfastError when that cannot be noted; then it goes on."""
+        await whole(self._kill(sandbox, tell))
+
+    async def _kill(self, sandbox: LiveSandbox, tell: Tell) -> None:
         async with sandbox.work:
             if sandbox.lease is not None:
                 store = self._freezer.store
-                await asyncio.to_thread(keeping.mark_killed, store, sandbox.identity)
-            await self.delete(sandbox, tell)
+                await in_thread(keeping.mark_killed, store, sandbox.identity)
+            if not sandbox.ended:  # or whoever froze it meanwhile has ended it
+                await self.delete(sandbox, tell)
+
+    async def kill_for(self, sandbox: LiveSandbox) -> None:
+        """The same for somebody who is not its client: the client is told, step by step."""
+        client = sandbox.client
+        await say(client, Fact.KILL_BEGUN)
+        try:
+            await self.kill(sandbox, lambda fact: say(client, fact))
+        except HoldfastError as error:
+            await say(client, Fact.KILL_FAILED, error)
+            raise
+        except BaseException:
+            trouble = HoldfastError("the server failed", hint="its log says why")
+            await say(client, Fact.FAULT, trouble)
+            raise
+        await say(client, Fact.KILLED)
+
+    async def discard(self, sandbox: LiveSandbox) -> None:
+        """End one that nobody was told of, and give its lease back."""
+        await whole(self._end(sandbox, owning.silence))
+
+    async def _end(self, sandbox: LiveSandbox, tell: Tell) -> None:
+        async with sandbox.work:
+            if not sandbox.ended:
+                await self.delete(sandbox, tell)
 
     async def disowned(self, sandbox: LiveSandbox) -> None:
         """Somebody else may run it now, so we must not: stop, and say why."""
@@ -160,7 +191,7 @@ class Exits:
         )
         await say(sandbox.client, Fact.FAULT, error)
         await self.retire(sandbox)
-        await owning.release(sandbox.lease)
+        await owning.give_back(sandbox.lease)
 
     async def stop(self, sandbox: LiveSandbox) -> str | None:
         """The server stops: put away what may be; what went wrong, if anything did."""
@@ -176,7 +207,7 @@ class Exits:
                     leaving.result()
                 else:
                     trouble = f"it was not put away in {STOP_SECONDS:g} s"
-            except HoldfastError as error:
+            except (HoldfastError, OSError) as error:
                 # Unless whoever asked before was still at it, and has put it away.
                 trouble = None if sandbox.away else str(error)
         if not sandbox.ended:
@@ -186,30 +217,42 @@ class Exits:
     # -- what they all come to
 
     async def delete(self, sandbox: LiveSandbox, tell: Tell) -> None:
-        """Stop running a sandbox and let others own it, step by step for whoever watches."""
-        await tell(Fact.DELETE_BEGUN)
+        """Stop running a sandbox and let others own it, step by step for whoever watches. What goes
+        wrong with one step keeps no other from being taken."""
+        await _tell(tell, Fact.DELETE_BEGUN)
         await self.retire(sandbox)
         if sandbox.request.enable_sandbox_handoff:
-            await tell(Fact.LOCK_RELEASE_BEGUN)
-        await owning.release(sandbox.lease)
-        if sandbox.request.enable_sandbox_handoff:
-            await tell(Fact.LOCK_RELEASED)
-        await tell(Fact.DELETED)
+            await _tell(tell, Fact.LOCK_RELEASE_BEGUN)
+        released = await owning.give_back(sandbox.lease)
+        if sandbox.request.enable_sandbox_handoff and released:
+            await _tell(tell, Fact.LOCK_RELEASED)
+        await _tell(tell, Fact.DELETED)
 
     async def retire(self, sandbox: LiveSandbox) -> None:
         """Nothing of it runs any more; what it left is cleared away later."""
+        if not sandbox.ended:
+            self._counters["ended"] += 1
         sandbox.ended = True
-        self._counters["ended"] += 1
         self._live.pop(sandbox.identity, None)
-        for execution in list(sandbox.executions):
-            if execution.timer is not None:
-                execution.timer.cancel()
-        await sandbox.body.end()
-        await sandbox.unplug()
+        sandbox.stop_timers()
+        for end in (sandbox.body.end, sandbox.unplug):
+            try:
+                await end()
+            except (HoldfastError, OSError):
+                # Clearing it away ends it once more.
+                log.exception("sandbox %s did not end in good order", sandbox.identity)
         self._chores.begin_later(sandbox.body.clear())
 
 
 async def say(client: Client | None, fact: Fact, error: HoldfastError | None = None) -> None:
     """Tell whoever is attached, if anybody is."""
     if client is not None:
-        await client.tell(fact, error=error)
+        await _tell(lambda said: client.tell_of_others(said, error), fact)
+
+
+async def _tell(tell: Tell, fact: Fact) -> None:
+    """A client that cannot be told keeps nobody from what has to be done."""
+    try:
+        await tell(fact)
+    except Exception:
+        log.exception("a client could not be told: %s", fact)

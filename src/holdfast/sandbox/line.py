@@ -1,4 +1,12 @@
-"""The line to an agent: the host's end. What the agent says is not believed, only read."""
+"""The line to an agent: the host's end. What the agent says is not believed, only read.
+
+To freeze a sandbox, the host says `quiesce`, hears `quiesced`, and from then on neither side has a
+frame under way until it says `resume` and hears `resumed`. An agent may be slow: its machine is
+loaded, or it was stopped. Whoever waits gives up after a while, and the answer still comes. So what
+the agent owes is noted apart from who waits for it: when `quiesced` comes and nobody waits any
+more, the host says `resume` at once, and the sandbox goes on as it was. What was to be sent
+meanwhile is held back until then.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, HoldfastError, NotFound
+from holdfast.model.fault_points import fault_point
 from holdfast.protocol.agent_frames import PIECE, AgentDecoder, Header, agent_frame
 from holdfast.sandbox.process import WINDOW, Exit, Process, Tap, drop
 from holdfast.sandbox.replay import Replay
@@ -24,6 +33,10 @@ class Gone(HoldfastError):
     """The agent, and so the sandbox, has ended."""
 
 
+class Silent(Gone):
+    """The agent did not answer in time. It may still do so."""
+
+
 class AgentLine:
     """Sends orders to an agent and hears what it says."""
 
@@ -32,6 +45,7 @@ class AgentLine:
         pipes: tuple[int, int],
         places: Mapping[str, str] | None = None,
         ceilings: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda limits: limits,
+        patience: float = ANSWER_SECONDS,
     ) -> None:
         self._read, self._write = pipes
         self._places = places or {}
@@ -45,7 +59,10 @@ class AgentLine:
         self._starting: dict[str, asyncio.Future[Process]] = {}  # not yet answered
         self._taps: dict[str, Tap] = {}
         self.processes: dict[str, Process] = {}
-        self._awaited: tuple[str, int, asyncio.Future[None]] | None = None
+        self._patience = patience
+        # The answer that the agent owes, and who waits for it, unless nobody does any more.
+        self._owed: tuple[str, int] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[str] = self._loop.create_future()
         for fd in pipes:
@@ -56,7 +73,9 @@ class AgentLine:
 
     async def ready(self, seconds: float = ANSWER_SECONDS) -> None:
         """Wait until the agent has begun. Raises Gone."""
-        await self._answer("ready", 0, seconds)
+        fault_point("agent.ready")
+        self._owed = ("ready", 0)
+        await self._answer(seconds)
 
     async def start(self, what: Start, tap: Tap | None = None) -> Process:
         """Begin a process. Raises BadInput or NotFound when it cannot be run."""
@@ -85,16 +104,14 @@ class AgentLine:
         frame = agent_frame(order)
         if len(frame) > 1 << 20:
             raise BadInput("code, arguments and environment are more than a megabyte together")
-        while self.still:
-            await self._moving.wait()
-        if self.gone.done():
-            raise Gone(self.gone.result())
+        fault_point("agent.start")
+        await self._until_it_moves()
         waiting = self._starting[identity] = self._loop.create_future()
         if tap is not None:
             self._taps[identity] = tap
         self._put(frame)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._patience):
                 process: Process = await waiting
             return process
         except TimeoutError:
@@ -129,11 +146,24 @@ class AgentLine:
         return not self._moving.is_set()
 
     async def quiesce(self, epoch: int) -> None:
-        """After this neither side has a frame under way. Raises CaptureFailed."""
-        self.send({"type": "quiesce", "epoch": epoch})
-        self._moving.clear()
+        """After this neither side has a frame under way. Raises CaptureFailed, or is cancelled;
+        then the agent goes on by itself, as soon as it answers."""
+        fault_point("agent.quiesce")
         try:
-            await self._answer("quiesced", epoch, ANSWER_SECONDS)
+            await self._until_it_moves()
+            self.send({"type": "quiesce", "epoch": epoch})
+            self._moving.clear()
+            self._owed = ("quiesced", epoch)
+            try:
+                await self._answer(self._patience)
+            except BaseException:
+                self._leave_standstill(epoch)
+                raise
+        except Silent as error:
+            raise CaptureFailed(
+                f"the sandbox could not be frozen: {error}",
+                hint="it goes on as soon as it answers; try again when the machine is less loaded",
+            ) from None
         except Gone:
             raise CaptureFailed("the sandbox ended while it was about to be frozen") from None
 
@@ -141,35 +171,60 @@ class AgentLine:
         self, epoch: int, generation: str | None = None, running: Sequence[Running] = ()
     ) -> None:
         """Go on after `quiesce`, here or on a restored sandbox's new pipes. Of what was `running`
-        there, whatever nobody adopted is killed. Raises Gone."""
+        there, whatever nobody adopted is killed. Raises Gone; Silent when the answer is late."""
         if self.gone.done():
             raise Gone(self.gone.result())
         self._moving.clear()  # until it is resumed, a restored agent would not hear anything else
         for identity, owed in running:
             if identity not in self.processes:
                 self.adopt(identity, Replay(), (owed, 0)).abandon()
+        self._resume(epoch, generation)
+        fault_point("agent.resume")
+        await self._answer(self._patience)
+
+    def _leave_standstill(self, epoch: int) -> None:
+        """Nobody freezes it any more. One that has not answered yet is told when it does."""
+        if self._owed is None and not self.gone.done():
+            self._resume(epoch)
+
+    def _resume(self, epoch: int, generation: str | None = None) -> None:
         order: Header = {"type": "resume", "epoch": epoch}
         if generation is not None:
             order["generation"] = generation
         self._put(agent_frame(order))
-        await self._answer("resumed", epoch, ANSWER_SECONDS)
+        self._owed = ("resumed", epoch)
+
+    def _go_on(self) -> None:
         self._moving.set()
         held, self.held = self.held, []
         for header, data in held:
             self._put(agent_frame(header, data))
 
-    async def _answer(self, kind: str, epoch: int, seconds: float) -> None:
+    async def _until_it_moves(self) -> None:
+        """Wait while it stands still, however long that is meant to take. Raises Silent when the
+        agent owes an answer that was given up, and Gone."""
+        while self.still:
+            try:
+                async with asyncio.timeout(self._patience):
+                    await self._moving.wait()
+            except TimeoutError:
+                if self._owed is not None and self._waiter is None:
+                    raise Silent("the sandbox does not answer") from None
         if self.gone.done():
             raise Gone(self.gone.result())
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._awaited = (kind, epoch, future)
+
+    async def _answer(self, seconds: float) -> None:
+        """Wait for what the agent owes. Raises Gone."""
+        if self.gone.done():
+            raise Gone(self.gone.result())
+        waiter = self._waiter = self._loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                await future
+                await waiter
         except TimeoutError:
-            raise Gone(f"the sandbox's agent said nothing for {seconds:g} s") from None
+            raise Silent(f"the sandbox's agent said nothing for {seconds:g} s") from None
         finally:
-            self._awaited = None
+            self._waiter = None
 
     def send(self, header: Header, data: bytes = b"") -> None:
         if self.still:
@@ -223,12 +278,8 @@ class AgentLine:
 
     def _hear(self, header: Header, data: bytes) -> None:
         kind = header["type"]
-        if self._awaited is not None and kind == self._awaited[0]:
-            _, epoch, future = self._awaited
-            if header.get("epoch", 0) != epoch:
-                raise Corrupt(f"an answer of epoch {header.get('epoch')!r:.20}, not {epoch}")
-            if not future.done():
-                future.set_result(None)
+        if self._owed is not None and kind == self._owed[0]:
+            self._hear_answer(header)
             return
         identity = str(header["id"])
         if kind in ("started", "failed"):
@@ -255,6 +306,20 @@ class AgentLine:
                 process.ended(how)
             case _:
                 raise Corrupt(f"a message of unknown type {kind!r:.50}")
+
+    def _hear_answer(self, header: Header) -> None:
+        assert self._owed is not None
+        kind, epoch = self._owed
+        if header.get("epoch", 0) != epoch:
+            raise Corrupt(f"an answer of epoch {header.get('epoch')!r:.20}, not {epoch}")
+        self._owed = None
+        if kind == "resumed":
+            self._go_on()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        elif kind == "quiesced":
+            self._leave_standstill(epoch)
 
     def _began(self, identity: str, header: Header) -> None:
         waiting = self._starting.pop(identity, None)
@@ -283,9 +348,9 @@ class AgentLine:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._moving.set()
-        waiting = [*self._starting.values()]
-        if self._awaited is not None:
-            waiting.append(self._awaited[2])  # type: ignore[arg-type]
+        waiting: list[asyncio.Future[Process] | asyncio.Future[None]] = [*self._starting.values()]
+        if self._waiter is not None:
+            waiting.append(self._waiter)
         for future in waiting:
             if not future.done():
                 future.set_exception(Gone(why))

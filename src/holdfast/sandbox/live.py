@@ -8,6 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,7 @@ from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.files import Files
 from holdfast.sandbox.line import Running
 from holdfast.sandbox.switchboard import Channel, Switchboard
+from holdfast.sandbox.whole import in_thread, whole
 from holdfast.store.leases import Lease
 
 log = logging.getLogger("holdfast.sandbox")
@@ -41,9 +43,9 @@ SESSION_SECONDS, LAST_SESSION_SECONDS = 120.0, 30.0
 class Client(Protocol):
     """Who is attached. Told about what others do to its sandbox."""
 
-    async def tell(
-        self, fact: Fact, message: str | None = None, *, error: HoldfastError | None = None
-    ) -> None: ...
+    async def tell_of_others(self, fact: Fact, error: HoldfastError | None = None) -> None:
+        """Say a fact that somebody else brought about, when its turn has come."""
+        ...
 
     async def went_back(self, sandbox: LiveSandbox, checkpoint: str) -> None:
         """Its sandbox is what it was at a checkpoint: what ran since then is no more."""
@@ -61,8 +63,7 @@ class Frozen:
     running: list[Running]
 
     def discard(self) -> None:
-        self.files.unlink(missing_ok=True)
-        discard_image(self.image)
+        _discard(self.files, self.image)
 
 
 def discard_image(image: Path) -> None:
@@ -111,6 +112,17 @@ class LiveSandbox:
         self.foreground, self.beside = other.foreground, other.beside
         self.switch = None  # ends with the body that it ran in
         return old
+
+    async def give_up(self) -> None:
+        """One that nobody knows yet, and nobody will: end it and clear it away."""
+        self.ended = True
+        self.stop_timers()
+        await self.body.give_up()
+
+    def stop_timers(self) -> None:
+        for execution in self.executions:
+            if execution.timer is not None:
+                execution.timer.cancel()
 
     def touch(self) -> None:
         """A frame went in or out: it is not idle."""
@@ -237,7 +249,7 @@ class LiveSandbox:
             return
         try:
             await self.plug_in()
-        except HoldfastError as error:
+        except (HoldfastError, OSError) as error:
             log.warning("sandbox %s has no egress: %s", self.identity, error)
 
     async def unplug(self) -> None:
@@ -280,48 +292,86 @@ class LiveSandbox:
             "the session of sandbox %s stays as it was written last: %s", self.identity, why
         )
 
-    async def freeze(self, writes: Callable[[Path], None] | None = None) -> Frozen:
+    async def freeze(
+        self, writes: Callable[[Path], None] | None = None, *, memory: bool = True
+    ) -> Frozen:
         """Stop everything inside at one moment, with all it takes to go on from there on disk;
-        `writes` is called when the engine begins to write an image. Raises CaptureFailed; then it
-        goes on as it was."""
+        `writes` is called when the engine begins to write an image. Without `memory` there is no
+        image: files are all that is kept. Raises CaptureFailed, or is cancelled; then it goes on as
+        it was."""
+        return await whole(self._freeze(writes, memory), undo=self._unfreeze)
+
+    async def _freeze(self, writes: Callable[[Path], None] | None, memory: bool) -> Frozen:
         self.epoch += 1
-        folder = self.body.build.folder
-        image = folder / f"image-{self.epoch}"
-        files = folder / f"files-{self.epoch}.tar"
-        await self.unplug()
-        await self.body.line.quiesce(self.epoch)
-        try:
-            if writes is not None:
-                writes(image)
-            await self.body.box.freeze(image)
-        except BaseException:
-            await self.body.line.resume(self.epoch)
-            await self.go_out()
-            raise
-        frozen = Frozen(
-            files=files,
-            image=image,
-            epoch=self.epoch,
-            executions=[each.kept() for each in self.executions if each.exit is None],
-            running=self.body.line.running,
-        )
-        try:
-            await asyncio.to_thread(_pack, self.body.build.volume.upper, files)
-        except BaseException as error:
-            await self.thaw()
-            await asyncio.to_thread(frozen.discard)
-            if isinstance(error, HoldfastError | OSError):
+        build, box = self.body.build, self.body.box
+        frozen_image = build.folder / f"image-{self.epoch}"
+        files = build.folder / f"files-{self.epoch}.tar"
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.go_out)
+            await self.unplug()
+            await self.body.line.quiesce(self.epoch)
+            undo.push_async_callback(self._agent_goes_on)
+            undo.push_async_callback(in_thread, _discard, files, frozen_image)
+            if memory:
+                if writes is not None:
+                    writes(frozen_image)
+                await box.freeze(frozen_image)
+            else:
+                await box.pause()
+            undo.push_async_callback(self._box_goes_on)
+            frozen = Frozen(
+                files=files,
+                image=frozen_image,
+                epoch=self.epoch,
+                executions=[each.kept() for each in self.executions if each.exit is None],
+                running=self.body.line.running,
+            )
+            try:
+                await in_thread(_pack, build.volume.upper, files, at_rest=self.body.exact)
+            except (HoldfastError, OSError) as error:
                 raise CaptureFailed(f"the sandbox's files could not be kept: {error}") from error
-            raise
-        return frozen
+            undo.pop_all()
+            return frozen
+
+    async def _unfreeze(self, frozen: Frozen) -> None:
+        await self.thaw()
+        await in_thread(frozen.discard)
 
     async def thaw(self) -> None:
-        """Go on after `freeze`."""
-        await self.body.box.thaw()
-        await self.body.line.resume(self.epoch)
+        """Go on after `freeze`. Where that cannot be, the sandbox has broken, and whoever looks
+        after it hears of that: what was frozen is good all the same."""
+        await whole(self._thaw())
+
+    async def _thaw(self) -> None:
+        await self._box_goes_on()
+        await self._agent_goes_on()
         await self.go_out()
 
+    async def _box_goes_on(self) -> None:
+        for wait in (0.1, 1.0, None):
+            try:
+                await self.body.box.thaw()
+                return
+            except (HoldfastError, OSError) as error:
+                log.warning("sandbox %s does not go on: %s", self.identity, error)
+            if wait is None or not self.body.alive:
+                break
+            await asyncio.sleep(wait)
+        self.body.line.close("it was frozen, and could not go on")
 
-def _pack(folder: Path, files: Path) -> None:
+    async def _agent_goes_on(self) -> None:
+        try:
+            await self.body.line.resume(self.epoch)
+        except (HoldfastError, OSError) as error:
+            # It goes on when it answers; one that has ended is told of by the end of its line.
+            log.warning("sandbox %s: %s", self.identity, error)
+
+
+def _discard(files: Path, image: Path) -> None:
+    files.unlink(missing_ok=True)
+    discard_image(image)
+
+
+def _pack(folder: Path, files: Path, *, at_rest: bool) -> None:
     with open(files, "xb") as file:
-        upper.write(file, upper.pack(folder))
+        upper.write(file, upper.pack(folder, at_rest=at_rest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +17,7 @@ from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.templates import Templates
+from holdfast.sandbox.whole import in_thread, whole
 from holdfast.store import Store
 
 
@@ -105,7 +105,7 @@ class Maker:
         root = self._catalogue.find(request.image)
         if request.filesystem_snapshot_name is not None:
             asked = request.filesystem_snapshot_name
-            kept = await asyncio.to_thread(self._snapshot, asked, tenant)
+            kept = await in_thread(self._snapshot, asked, tenant)
             if kept.environment.get("root") != root.digest:
                 raise Unsupported("the snapshot belongs to another root")
             fill = keeping.filling(self._store, kept)
@@ -127,7 +127,6 @@ class Maker:
         try:
             await body.warm()  # nobody waits for it yet
         except BaseException:
-            await body.end()
-            await body.clear()
+            await whole(body.give_up())
             raise
         return body

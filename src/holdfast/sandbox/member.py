@@ -16,6 +16,7 @@ from holdfast.sandbox import keeping
 from holdfast.sandbox.body import Body
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import Frozen, LiveSandbox
+from holdfast.sandbox.whole import in_thread, whole
 from holdfast.store import Store
 from holdfast.store.leases import Lease
 
@@ -55,11 +56,11 @@ class SandboxMember:
         return self._sandbox.lease
 
     async def pause(self) -> None:
+        """Raises HoldfastError, or is cancelled; then it goes on as it was."""
         sandbox, freezer = self._sandbox, self._fleet.freezer
         await sandbox.work.acquire()
         try:
-            freezer.check(sandbox, freezer.engine.capabilities.during_execution)
-            await sandbox.keep_session()
+            await freezer.ready(sandbox, freezer.engine.capabilities.during_execution)
             self._frozen = await sandbox.freeze()
         except BaseException:
             sandbox.work.release()
@@ -105,6 +106,10 @@ class SandboxMember:
             self._next, self._at = None, checkpoint
 
     async def resume(self) -> None:
+        """Go on, as it was or as what it became. Not left halfway, whoever is cancelled."""
+        await whole(self._resume())
+
+    async def _resume(self) -> None:
         try:
             await self._drop()
             if self._old is None:
@@ -112,7 +117,7 @@ class SandboxMember:
             else:
                 await self._went_back(self._old)
             if self._frozen is not None:
-                await asyncio.to_thread(self._frozen.discard)
+                await in_thread(self._frozen.discard)
         finally:
             self._frozen = self._captured = self._old = self._at = None
             self._sandbox.touch()
@@ -124,9 +129,11 @@ class SandboxMember:
         if client is not None and self._at is not None:
             await client.went_back(self._sandbox, self._at.id)
         await self._fleet.give_up(old)
+        await self._sandbox.go_out()
 
     async def _drop(self) -> None:
         """What it would have become is not needed."""
         unused, self._next = self._next, None
         if unused is not None:
+            unused.stop_timers()
             await self._fleet.give_up(unused.body)

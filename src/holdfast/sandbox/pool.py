@@ -77,6 +77,9 @@ class Pool(Generic[ReadyType]):
                 # Whoever creates a sandbox next meets the same trouble, and is told.
                 log.warning("no sandbox could be made ready: %s", error)
                 return
+            except Exception:
+                log.exception("no sandbox could be made ready")
+                return
 
     async def close(self) -> list[ReadyType]:
         """Stop filling; those that were left are the caller's to end."""

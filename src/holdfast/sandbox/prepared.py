@@ -7,7 +7,6 @@ and its memory.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +16,11 @@ from holdfast.model.errors import from_os_error
 from holdfast.sandbox import merged
 from holdfast.sandbox.body import Body, Workshop
 from holdfast.sandbox.contract import Build, Engine, Limits, Waiting
-from holdfast.sandbox.line import AgentLine
+from holdfast.sandbox.line import ANSWER_SECONDS, AgentLine
+from holdfast.sandbox.pool import over
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.upper import Fill
+from holdfast.sandbox.whole import in_thread, whole
 
 # More than that is laid out anew. Through the mount each file takes 30 us longer, so that of many
 # small ones, at 2 KB each when packed, the layout would take longer than it saves.
@@ -35,6 +36,7 @@ class Prepared:
     build: Build
     box: Waiting
     engine: Engine
+    patience: float = ANSWER_SECONDS
 
     @property
     def alive(self) -> bool:
@@ -59,14 +61,14 @@ class Prepared:
         try:
             if limits != self.build.limits:
                 self.box.limit(limits)
-            await asyncio.to_thread(fill, self.build.volume.merged, lay_out)
+            await in_thread(fill, self.build.volume.merged, lay_out)
             await self.box.restore(image)
         except BaseException as error:
             await self.end()
             if isinstance(error, OSError):
                 raise from_os_error(error, "restoring a sandbox") from error
             raise
-        line = AgentLine(self.box.pipes, self.box.places, self.box.ceilings)
+        line = AgentLine(self.box.pipes, self.box.places, self.box.ceilings, self.patience)
         return Body(replace(self.build, limits=limits), self.box, line, self.engine)
 
     async def end(self) -> None:
@@ -80,13 +82,18 @@ class Prepared:
 
 
 async def prepare(workshop: Workshop, root: Root, limits: Limits) -> Prepared:
-    """Raises HoldfastError and leaves nothing."""
+    """Raises HoldfastError or is cancelled, and leaves nothing."""
+    return await whole(_prepare(workshop, root, limits), undo=over)
+
+
+async def _prepare(workshop: Workshop, root: Root, limits: Limits) -> Prepared:
     room = await workshop.room(limits)
     build = Build(name=room.name, folder=room.folder, root=root, volume=room.volume, limits=limits)
     try:
-        return Prepared(build, await workshop.engine.prepare(build), workshop.engine)
+        box = await workshop.engine.prepare(build)
+        return Prepared(build, box, workshop.engine, workshop.patience)
     except BaseException:
-        await asyncio.to_thread(room.clear)
+        await in_thread(room.clear)
         raise
     finally:
         workshop.prepare()

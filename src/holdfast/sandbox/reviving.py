@@ -3,7 +3,6 @@ that was prepared where one fits."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from functools import partial
@@ -23,6 +22,7 @@ from holdfast.sandbox.prepared import Prepared, prepare
 from holdfast.sandbox.recent import Recent
 from holdfast.sandbox.settings import Settings
 from holdfast.sandbox.upper import Fill
+from holdfast.sandbox.whole import in_thread, whole
 from holdfast.store import Store
 
 log = logging.getLogger("holdfast.sandbox")
@@ -52,7 +52,10 @@ class Reviver:
         self.pool: Pool[Prepared] = Pool(make, settings.warm if able else 0, chores)
 
     async def revive(self, identity: str, token: str, kept: Kept) -> LiveSandbox:
-        """Raises HoldfastError and leaves nothing; the checkpoint stays."""
+        """Raises HoldfastError or is cancelled, and leaves nothing; the checkpoint stays."""
+        return await whole(self._revive(identity, token, kept), undo=LiveSandbox.give_up)
+
+    async def _revive(self, identity: str, token: str, kept: Kept) -> LiveSandbox:
         recent = self.recent.take(kept.checkpoint)
         if recent is not None:
             try:
@@ -60,18 +63,19 @@ class Reviver:
                 return await self._thawed(identity, token, kept, fill, recent.image)
             finally:
                 # A file of gigabytes takes a while to delete, and somebody waits.
-                self._chores.begin_later(asyncio.to_thread(recent.discard))
+                self._chores.begin_later(in_thread(recent.discard))
         image = self._images / secrets.token_hex(8)
         try:
             fill = partial(keeping.fetch, self._store, kept, image)
             return await self._thawed(identity, token, kept, fill, image)
         finally:
-            self._chores.begin_later(asyncio.to_thread(discard_image, image))
+            self._chores.begin_later(in_thread(discard_image, image))
 
     async def copy(self, identity: str, token: str, kept: Kept, frozen: Frozen) -> LiveSandbox:
         """The same out of a moment that stays: a fork runs from the local image."""
         fill = partial(keeping.unpack_files, frozen.files)
-        return await self._thawed(identity, token, kept, fill, frozen.image)
+        copying = self._thawed(identity, token, kept, fill, frozen.image)
+        return await whole(copying, undo=LiveSandbox.give_up)
 
     async def _prepared(self, kept: Kept, limits: Limits, fill: Fill, image: Path) -> Body | None:
         """It in a box that stood ready, if there is one that fits and serves."""
@@ -114,7 +118,6 @@ class Reviver:
                     sandbox.adopt(Execution.revived(each, body.line))
                 await body.line.resume(kept.epoch, secrets.token_hex(16), kept.running)
         except BaseException:
-            await body.end()
-            self._chores.begin(body.clear())
+            await sandbox.give_up()
             raise
         return sandbox

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.egress import Reach
+from holdfast.sandbox.line import ANSWER_SECONDS
 
 MOST, WARM = 64, 1
 STARTING, WAITING, WAIT_SECONDS = 4, 16, 30.0
@@ -21,6 +22,7 @@ class Settings:
     starting: int = STARTING  # being made at once
     waiting: int = WAITING  # in line for that, of one token
     wait_seconds: float = WAIT_SECONDS
+    patience: float = ANSWER_SECONDS  # for a sandbox's agent to answer
     idle_timeout: float = 300.0  # for a client that does not say
     checkpoints: bool = True
     network: bool = True  # whether a sandbox may have the host's

@@ -27,8 +27,9 @@ from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.freezing import Freezer
 from holdfast.sandbox.keeping import Kept
 from holdfast.sandbox.live import Frozen, LiveSandbox
-from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.pool import Pool, over
 from holdfast.sandbox.settings import Settings
+from holdfast.sandbox.whole import in_thread, in_thread_or_undone, whole
 
 log = logging.getLogger("holdfast.sandbox")
 MOST = 8  # templates of which bodies stand ready; the one not asked for the longest goes first
@@ -44,6 +45,10 @@ class Stock:
         self.place = place
         self.pool: Pool[Body]
         self.making = 0
+
+    def clear(self) -> None:
+        """Blocking."""
+        shutil.rmtree(self.place, ignore_errors=True)
 
 
 class Templates:
@@ -89,18 +94,22 @@ class Templates:
         name = keeping.stored_name(name, tenant)
         engine = self._workshop.engine
         engine.capabilities.need("snapshot", engine.name)
+        return await whole(self._save(sandbox, name))
+
+    async def _save(self, sandbox: LiveSandbox, name: str) -> Checkpoint:
+        engine = self._workshop.engine
         async with sandbox.work:
             if sandbox.executing:
                 raise Conflict(
                     "an execution is running", hint="a template is taken of a sandbox at rest"
                 )
-            await sandbox.keep_session()
+            await self._freezer.ready(sandbox, during_execution=False)
             frozen, _ = await self._freezer.moment(sandbox)
         request = CreateRequest(image=sandbox.request.image, network=sandbox.request.network)
         config = keeping.config_of(request, "", frozen.epoch, [], sandbox.session, frozen.running)
         root = sandbox.body.build.root
         try:
-            made = await asyncio.to_thread(
+            made = await in_thread(
                 keeping.save,
                 self._store,
                 keeping.template_subject(name),
@@ -108,29 +117,40 @@ class Templates:
                 reason=f"template of {sandbox.identity}",
                 environment={**engine.environment(), "root": root.digest},
             )
-            await self._shelve(name, made, frozen)
+            try:
+                await self._shelve(name, made, frozen)
+            except (HoldfastError, OSError) as error:
+                # It is durable: whoever asks for it next fetches it.
+                log.warning("the template %s is not kept at hand: %s", name, error)
             return made
         finally:
-            await asyncio.to_thread(frozen.discard)
+            await in_thread(frozen.discard)
 
     async def _shelve(self, name: str, made: Checkpoint, frozen: Frozen) -> None:
         """What was just frozen need not be fetched."""
-        kept = await asyncio.to_thread(keeping.read, self._store, made)
+        kept = await in_thread(keeping.read, self._store, made)
         place = self._folder / made.id
 
         def move() -> None:
-            place.mkdir(parents=True)
-            frozen.files.rename(place / "files.tar")
-            if frozen.image.is_dir():
-                frozen.image.rename(place / "image")
+            try:
+                place.mkdir(parents=True)
+                frozen.files.rename(place / "files.tar")
+                if frozen.image.is_dir():
+                    frozen.image.rename(place / "image")
+            except BaseException:
+                shutil.rmtree(place, ignore_errors=True)
+                raise
 
         async with self._stocking:
-            await asyncio.to_thread(move)
+            await in_thread(move)
             self._put(name, Stock(kept, place)).pool.fill()
 
     async def delete(self, name: str) -> None:
         """Forget a template, here and in the store. Raises NotFound."""
-        await asyncio.to_thread(self._delete, name)
+        await whole(self._forget(name))
+
+    async def _forget(self, name: str) -> None:
+        await in_thread(self._delete, name)
         stock = self._stocks.pop(name, None)
         if stock is not None:
             self._chores.begin(self._retire(stock))
@@ -162,7 +182,7 @@ class Templates:
         keeping.check_name(asked)
         async with self._stocking:
             try:
-                name, kept = await asyncio.to_thread(self._look, asked, tenant)
+                name, kept = await in_thread(self._look, asked, tenant)
             except NotFound:
                 raise NotFound(
                     f"there is no template {asked!r:.100}", hint="holdfast template create"
@@ -174,7 +194,7 @@ class Templates:
             root = self._catalogue.find(kept.request.image)
             kept.check(self._workshop.engine, root.digest)
             stock = Stock(kept, self._folder / f"{kept.checkpoint}-{secrets.token_hex(4)}")
-            await asyncio.to_thread(self._fetch, stock)
+            await in_thread_or_undone(lambda _: stock.clear(), self._fetch, stock)
             return self._put(name, stock)
 
     def _look(self, name: str, tenant: Tenant) -> tuple[str, Kept]:
@@ -189,7 +209,7 @@ class Templates:
                 keeping.fetch_memory(self._store, stock.kept, stock.image)
             keeping.copy_files(self._store, stock.kept.checkpoint, stock.files)
         except BaseException:
-            shutil.rmtree(stock.place, ignore_errors=True)
+            stock.clear()
             raise
 
     def _put(self, name: str, stock: Stock) -> Stock:
@@ -205,6 +225,9 @@ class Templates:
         return stock
 
     async def _make(self, stock: Stock, limits: Limits) -> Body:
+        return await whole(self._made(stock, limits), undo=Body.give_up)
+
+    async def _made(self, stock: Stock, limits: Limits) -> Body:
         kept = stock.kept
         root = self._catalogue.find(kept.request.image)
         exact = self._workshop.engine.capabilities.exact_checkpoint
@@ -225,18 +248,16 @@ class Templates:
             elif kept.session:
                 await _begin_session(body)
         except BaseException:
-            await body.end()
-            self._chores.begin(body.clear())
+            await body.give_up()
             raise
         return body
 
     async def _retire(self, stock: Stock) -> None:
         for body in await stock.pool.close():
-            await body.end()
-            self._chores.begin(body.clear())
+            self._chores.begin(over(body))
         while stock.making:
             await asyncio.sleep(0.1)  # somebody's body is just being made of it
-        await asyncio.to_thread(shutil.rmtree, stock.place, ignore_errors=True)
+        await in_thread(stock.clear)
 
     async def close(self) -> None:
         stocks, self._stocks = list(self._stocks.values()), OrderedDict()

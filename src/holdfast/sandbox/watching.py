@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from holdfast.model.errors import HoldfastError
 from holdfast.sandbox import handing
 from holdfast.sandbox.live import LiveSandbox
+from holdfast.sandbox.whole import in_thread
 from holdfast.store import Store
 
 IDLE_LOOK, WANTED_LOOK = 0.25, 2.0
@@ -37,13 +38,13 @@ async def wanted(live: Mapping[str, LiveSandbox], store: Store, act: Act) -> Non
     def look(names: list[str]) -> list[str]:
         try:
             return [name for name in names if handing.wanted(store, name) is not None]
-        except HoldfastError:
+        except (HoldfastError, OSError):
             return []  # the store cannot be read now; the lease sees to the rest
 
     while True:
         await asyncio.sleep(WANTED_LOOK)
         ours = [name for name, each in live.items() if each.request.enable_sandbox_handoff]
-        for name in await asyncio.to_thread(look, ours) if ours else ():
+        for name in await in_thread(look, ours) if ours else ():
             sandbox = live.get(name)
             if sandbox is not None and not sandbox.work.locked():
                 act(sandbox)

@@ -34,6 +34,7 @@ from holdfast.protocol.sandbox_messages import (
     WindowRequest,
 )
 from holdfast.protocol.sandbox_requests import Refusal, Request, parse_request
+from holdfast.sandbox import owning
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.freezing import Captured, StillExecuting
 from holdfast.sandbox.live import LiveSandbox
@@ -57,6 +58,7 @@ class Attachment:
         self._tenant = tenant_of(socket.scope).name
         self._connection = Connection(socket)
         self.tell, self._say = self._connection.tell, self._connection.say
+        self.tell_of_others = self._connection.tell_of_others
         self.executions = Executions(self._connection)
         self._sandbox: LiveSandbox | None = None
         self._hearing: asyncio.Task[str | bytes | None] | None = None
@@ -70,6 +72,11 @@ class Attachment:
         self._connection.touch = sandbox.touch
         sandbox.client = self
         sandbox.touch()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing more can be said."""
+        return self._connection.closed.is_set()
 
     def let_go(self) -> None:
         """The sandbox goes on without a client."""
@@ -265,7 +272,10 @@ class Attachment:
         passes = tuple(
             SandboxPass(sandbox_id=copy.identity, sandbox_token=token) for copy, token in copies
         )
-        await self._say(ForkEvent(event="fork", sandboxes=passes, request_id=request.request_id))
+        told = ForkEvent(event="fork", sandboxes=passes, request_id=request.request_id)
+        if not await self._say(told):
+            for copy, _ in copies:  # nobody has their tokens, or ever will
+                await self._fleet.exits.kill(copy, owning.silence)
 
     async def _rollback(self, sandbox: LiveSandbox, request: RollbackRequest) -> None:
         await self.executions.follow_none()

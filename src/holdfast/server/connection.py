@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +24,7 @@ class Connection:
         self._socket = socket
         self._conversation = Conversation()
         self._sending = asyncio.Lock()
+        self._waiting: deque[tuple[Fact, HoldfastError | None]] = deque()
         self.touch: Callable[[], object] = lambda: None  # called for every frame, either way
         self.closed = asyncio.Event()
 
@@ -57,21 +59,40 @@ class Connection:
                 await self._put(frame)
             if self._conversation.close is not None:
                 await self._shut(self._conversation.close)
+            await self._say_what_waits()
 
-    async def say(self, event: msgspec.Struct) -> None:
+    async def tell_of_others(self, fact: Fact, error: HoldfastError | None = None) -> None:
+        """Say a fact that somebody else brought about, as soon as it can be said: a client that is
+        in the middle of something of its own hears first what comes of that."""
         async with self._sending:
-            if self.phase is not Phase.CLOSED:
-                await self._put(encode(event))
+            self._waiting.append((fact, error))
+            await self._say_what_waits()
 
-    async def _put(self, frame: bytes) -> None:
+    async def _say_what_waits(self) -> None:
+        while self._waiting and self._conversation.may(self._waiting[0][0]):
+            fact, error = self._waiting.popleft()
+            for frame in self._conversation.tell(fact, error=error):
+                await self._put(frame)
+            if self._conversation.close is not None:
+                await self._shut(self._conversation.close)
+        if self.phase is Phase.CLOSED:
+            self._waiting.clear()
+
+    async def say(self, event: msgspec.Struct) -> bool:
+        """Whether it was sent: to a client that has gone, nothing is."""
+        async with self._sending:
+            return self.phase is not Phase.CLOSED and await self._put(encode(event))
+
+    async def _put(self, frame: bytes) -> bool:
         if self.closed.is_set():
-            return
+            return False
         self.touch()
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self._socket.send_text(frame.decode())
         except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
             self.closed.set()
+        return not self.closed.is_set()
 
     async def _shut(self, code: int) -> None:
         if not self.closed.is_set():

@@ -92,7 +92,8 @@ class Executions:
             ended = process.exit is not None
             for piece in execution.pieces():
                 await self._windows.open(execution.process_id, piece.begin - piece.gap)
-                await self._connection.say(execution.event(piece))
+                if not await self._connection.say(execution.event(piece)):
+                    return  # what was not sent is told again to whoever attaches next
                 execution.sent = piece.offset
             process.consumed()
             if ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 
 from holdfast.model.errors import BadInput
 from holdfast.protocol.sandbox_messages import FileEntry, FilesEvent, FilesRequest
@@ -12,7 +13,7 @@ from holdfast.sandbox.files import Files, Piece
 
 async def do_to_files(files: Files, request: FilesRequest) -> FilesEvent:
     """Do one thing to the files of a sandbox. Raises HoldfastError."""
-    path, offset = request.path, request.offset
+    path, offset = path_of(request.path, request), request.offset
     content: bytes | None = None
     piece: Piece | None = None
     entries: tuple[FileEntry, ...] | None = None
@@ -29,13 +30,13 @@ async def do_to_files(files: Files, request: FilesRequest) -> FilesEvent:
         case "rename":
             if request.to is None:
                 raise BadInput("rename needs the new path", hint="give it as `to`")
-            await files.rename(path, request.to)
+            await files.rename(path, path_of(request.to, request))
         case verb:
             await files.change(verb, path)
     return FilesEvent(
         event="files",
         verb=request.verb,
-        path=path,
+        path=request.path,
         data=None if content is None else text_of(content, request.encoding),
         encoding=request.encoding,
         entries=entries,
@@ -43,6 +44,13 @@ async def do_to_files(files: Files, request: FilesRequest) -> FilesEvent:
         modified=None if piece is None else piece.modified,
         request_id=request.request_id,
     )
+
+
+def path_of(text: str, request: FilesRequest) -> str:
+    """The path that a client means, as Python has paths that are not UTF-8. Raises BadInput."""
+    if request.path_encoding == "text":
+        return text
+    return os.fsdecode(data_of(text, "base64"))
 
 
 def data_of(text: str, encoding: str) -> bytes:

@@ -127,6 +127,7 @@ SCHEMAS: dict[str, Schema] = {
         log_bytes=_COUNT,
         problems=_list(_TEXT),
         damaged=_list(_TEXT),
+        owned=_list(_TEXT),
     ),
     "Importing": _object(
         checkpoint=_ref("Checkpoint"),

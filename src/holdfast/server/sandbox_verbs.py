@@ -15,10 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast.model.errors import Conflict, NotFound, Unsupported
-from holdfast.protocol.sandbox_flow import Fact
 from holdfast.protocol.sandbox_messages import FilesRequest
 from holdfast.protocol.sandbox_requests import MAX_FRAME
-from holdfast.sandbox import owning
 from holdfast.sandbox.fleet import Fleet
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.server import doors, shapes
@@ -71,6 +69,7 @@ class FileWork(Struct, frozen=True, forbid_unknown_fields=True):
     offset: Annotated[int, Meta(ge=0)] | None = None
     size: Annotated[int, Meta(ge=0)] | None = None
     to: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    path_encoding: Literal["text", "base64"] = "text"
 
 
 def described(sandbox: LiveSandbox, engine: str) -> Shape:
@@ -103,12 +102,7 @@ async def _checkpoint(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape
 
 
 async def _kill(fleet: Fleet, sandbox: LiveSandbox, body: Struct) -> Shape:
-    client = sandbox.client
-    if client is not None:
-        await client.tell(Fact.KILL_BEGUN)
-    await fleet.exits.kill(sandbox, client.tell if client is not None else owning.silence)
-    if client is not None:
-        await client.tell(Fact.KILLED)
+    await fleet.exits.kill_for(sandbox)
     return {"id": sandbox.identity}
 
 

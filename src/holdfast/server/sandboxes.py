@@ -89,16 +89,17 @@ class Sandboxes:
                     raise self.why_not
                 asked = parse_create(frame, self.fleet.settings.idle_timeout)
                 sandbox, token = await self.fleet.create(
-                    asked, client.tell, tenant_of(socket.scope)
+                    asked, client.tell, tenant_of(socket.scope), client.hold
                 )
             except HoldfastError as error:
                 await client.tell(Fact.CREATE_FAILED, str(error), error=error)
                 return
-            client.hold(sandbox)
             identity = SandboxIdEvent(
                 event="sandbox_id", sandbox_id=sandbox.identity, sandbox_token=token
             )
             await client.tell(Fact.CREATED, identity=identity)
+            if client.gone:  # nobody has its token, or ever will
+                await self.fleet.exits.kill(sandbox, owning.silence)
             await client.serve()
 
     async def attach(self, socket: WebSocket) -> None:
@@ -151,14 +152,13 @@ class Sandboxes:
                 kept, tenant
             )  # before RESTORING is said: some clients hang on an error after it
             await client.tell(Fact.RESTORE_BEGUN)
-            sandbox = await fleet.restore(identity, kept, client.tell, tenant)
+            sandbox = await fleet.restore(identity, kept, client.tell, tenant, client.hold)
         except Owned:
             await client.tell(Fact.IN_USE)  # another server was faster
             return False
         except HoldfastError as error:
             await client.tell(Fact.RESTORE_FAILED, str(error), error=error)
             return False
-        client.hold(sandbox)
         await client.tell(Fact.RESTORED)
         await client.executions.catch_up(sandbox)
         return True

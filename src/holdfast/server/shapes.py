@@ -170,6 +170,7 @@ def pruning(value: PruneReport) -> Shape:
         "log_bytes": value.log_bytes,
         "problems": [str(each) for each in value.problems],
         "damaged": [str(each) for each in value.damaged],
+        "owned": list(value.owned),
     }
 
 

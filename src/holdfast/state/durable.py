@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import Corrupt
+from holdfast.model.files import publish
 
 log = logging.getLogger("holdfast.state")
 
@@ -41,13 +42,7 @@ def write(final: Path, data: bytes, unfinished: Path, disk: Disk) -> None:
     `unfinished` is in the same directory. When this raises, it is gone again and `final` is what
     it was; the one exception is a directory that cannot be synced, when `final` may be new.
     """
-    try:
-        disk.write(unfinished, data, "state data")
-        os.rename(unfinished, final)
-    except BaseException:
-        remove(unfinished)
-        raise
-    disk.sync_directory(final.parent, "state name")
+    publish(final, data, draft=unfinished, sync=(disk, "state data", "state name"))
 
 
 def remove(path: Path) -> bool:

@@ -32,6 +32,7 @@ from holdfast.model.errors import (
     from_os_error,
     from_path_error,
 )
+from holdfast.model.files import make_folder
 from holdfast.state import document as documents
 from holdfast.state import durable, lineage, names
 from holdfast.state.document import Document
@@ -76,12 +77,9 @@ class Directory:
     def make(self) -> None:
         """Create the directory, private to its user, with its parents."""
         try:
-            missing = [self.path, *self.path.parents]
-            missing = missing[: next(i for i, each in enumerate(missing) if each.exists())]
-            for each in reversed(missing):
-                each.mkdir(mode=0o700, exist_ok=True)
-            if not self.path.is_dir():
-                raise BadInput(f"not a directory: {self.path}")
+            make_folder(self.path)
+        except FileExistsError:
+            raise BadInput(f"not a directory: {self.path}") from None
         except OSError as error:
             raise from_path_error(error, "making the directory for checkpoints") from error
 

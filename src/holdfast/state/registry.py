@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.errors import BadInput, Corrupt
+from holdfast.model.files import make_folder, publish
 from holdfast.model.home import home as default_home
 from holdfast.state import durable
 
@@ -35,11 +36,9 @@ def note(directory: Path, home: Path | None = None) -> None:
         folder = _folder(home)
         if (folder / name).exists():
             return
-        unfinished = folder / f".{name}.{os.getpid()}.tmp"
         data = msgspec.json.encode(Entry(directory=text))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished.write_bytes(data)
-        unfinished.rename(folder / name)
+        make_folder(folder)
+        publish(folder / name, data, draft=folder / f".{name}.{os.getpid()}.tmp")
     except (OSError, UnicodeEncodeError, BadInput) as error:  # BadInput: nobody's home
         log.warning("could not note %s in the registry: %s", directory, error)
 

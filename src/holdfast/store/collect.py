@@ -12,7 +12,7 @@ volume nor from another one, its volume stays as it is, and the report names it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,6 +63,7 @@ class PrunePlan:
 
     kept: tuple[tuple[Checkpoint, str], ...]
     removed: tuple[Checkpoint, ...]
+    owned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +79,25 @@ class PruneReport:
     dry_run: bool = False
     problems: tuple[Problem, ...] = ()  # of the log; while it has any, nothing is removed
     damaged: tuple[Problem, ...] = ()  # volumes that stay, because not all in them can be read
+    owned: tuple[str, ...] = ()  # subjects of which more would have gone, had nobody owned them
 
 
-def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: datetime) -> PrunePlan:
-    """Decide for each subject on its own."""
+def plan(
+    now: Catalogue,
+    policy: retention.Policy,
+    only: str | None,
+    clock: datetime,
+    owned: Mapping[str, str],
+) -> PrunePlan:
+    """Decide for each subject on its own. Of those that are `owned` by somebody else all stays:
+    only the owner knows what it relies on."""
     groups: dict[str, list[Record]] = {}
     for record in now.all_records():
         if only is None or record.commit.subject == only:
             groups.setdefault(record.commit.subject, []).append(record)
     kept: list[tuple[Checkpoint, str]] = []
     removed: list[Checkpoint] = []
+    left: list[str] = []
     for subject, records in groups.items():
         made = {id_text(record.id): record.checkpoint() for record in records}
         in_order = [(made[id_text(r.id)], r.commit.verb == "import") for r in records]
@@ -99,8 +109,12 @@ def plan(now: Catalogue, policy: retention.Policy, only: str | None, clock: date
         head = now.heads.get(subject)
         decision = retention.decide(judged, policy, id_text(head) if head else None, clock)
         kept += [(made[one.id], why) for one, why in decision.kept]
-        removed += [made[one.id] for one in decision.removed]
-    return PrunePlan(tuple(kept), tuple(removed))
+        if decision.removed and subject in owned:
+            left.append(subject)
+            kept += [(made[one.id], f"owned by {owned[subject]}") for one in decision.removed]
+        else:
+            removed += [made[one.id] for one in decision.removed]
+    return PrunePlan(tuple(kept), tuple(removed), tuple(left))
 
 
 def entries(now: Catalogue, decided: PrunePlan) -> Counter[bytes]:
@@ -132,6 +146,7 @@ def estimate(ledger: Ledger, decided: PrunePlan, doubts: Doubts) -> PruneReport:
         log_bytes=entries(now, decided).total(),
         dry_run=True,
         problems=doubts.problems,
+        owned=decided.owned,
     )
 
 
@@ -163,6 +178,7 @@ def execute(
             Problem(where=f"volume {name.hex()}", what=what)
             for name, what in collector.damaged.items()
         ),
+        owned=decided.owned,
     )
 
 
@@ -445,7 +461,9 @@ class _Move:
 
 
 def _matters(entry: Entry, seq: int, now: Catalogue, there: set[bytes]) -> bool:
-    """Whether an entry still says something about what exists."""
+    """Whether an entry still says something about what exists, or may to who knows its key."""
+    if seq in now.disbelieved:
+        return True
     match entry:
         case Label():
             return entry.id in now.records

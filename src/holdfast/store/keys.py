@@ -20,6 +20,7 @@ from blake3 import blake3
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, NotFound, from_path_error
+from holdfast.model.files import create, make_folder
 from holdfast.model.home import home
 
 KEY_SIZE = 32
@@ -162,7 +163,7 @@ def import_key(key: Key, environ: Mapping[str, str] = os.environ, disk: Disk | N
     path = folder / f"{key.id.hex()}.key"
     is_new = False
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         disk.sync_way(folder, "imported key's place")
         with suppress(FileExistsError):
             _write_new(path, key, disk)
@@ -207,7 +208,7 @@ def _read_or_make(path: Path, disk: Disk) -> Key:
     try:
         is_new = not path.exists()
         if is_new:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             disk.sync_way(path.parent, "key place")
             with suppress(FileExistsError):  # another process made it first
                 _write_new(path, Key.generate(), disk)
@@ -223,7 +224,7 @@ def _write_new(path: Path, key: Key, disk: Disk) -> None:
     """Write a key file that nobody else can read, whole or not at all, never over another. Its name
     is for the caller to sync."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    fd = create(draft)
     try:
         os.write(fd, key.to_text().encode() + b"\n")
         disk.sync_file(fd, "key data")

@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -84,6 +85,12 @@ class Leases:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._watch = Watch()
+        self._taken: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+    def others(self, now: Catalogue) -> dict[str, str]:
+        """The subjects that somebody else owns, as far as the log says, and their owners' names."""
+        ours = {lease.token for lease in self._taken}
+        return {name: o.name for name, o in list(now.owners.items()) if o.token not in ours}
 
     def owner(self, subject: str) -> Owner | None:
         """Who owns the subject now; None also when its owner is known to be gone."""
@@ -120,7 +127,9 @@ class Leases:
                 except _ChangedError:
                     continue  # somebody was faster: look again
                 self._bury(before)
-                return Lease(self.ledger, now.owners[subject], beat, started)
+                lease = Lease(self.ledger, now.owners[subject], beat, started)
+                self._taken.add(lease)
+                return lease
         except BaseException:
             beat.stop()
             raise

@@ -213,7 +213,7 @@ class Ledger:
                     return record
                 entry = self.entry_of(frame)
             foreign = not judged or self._is_foreign(now, frame, entry)
-            return now.apply(frame, entry, foreign=foreign)
+            return now.apply(frame, entry, foreign=foreign, known=bool(judged))
         except (Corrupt, BadInput) as error:
             now.seq = max(now.seq, frame.seq)
             now.blame(f"log entry {frame.seq}", str(error))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from holdfast.model.errors import BadInput, Unsupported, UsageError
+from holdfast.model.files import Exposure, exposure
 from holdfast.model.home import default_store_url, home
 from holdfast.store import slots
 from holdfast.store.backends.contract import Backend
+from holdfast.store.backends.local import directory
 from holdfast.store.backends.local.backend import LocalBackend
 from holdfast.store.backends.memory import MemoryBackend
 from holdfast.store.cipher import PLAIN, AesCipher, Cipher
@@ -22,6 +25,9 @@ from holdfast.store.store import Store
 
 Ask = Callable[[bool], Secret | None]  # told whether the secret is a new one
 
+log = logging.getLogger("holdfast.store")
+
+_warned: set[Path] = set()
 _OBJECTS = ("s3", "gs", "az")
 _SCHEMES = ("file", "memory", *_OBJECTS)
 
@@ -31,6 +37,7 @@ def open_store(
     *,
     create: bool = True,
     encrypt: bool = False,
+    shared: bool = False,
     passphrase: str | None = None,
     key_file: str | os.PathLike[str] | None = None,
     secret: Secret | None = None,
@@ -41,11 +48,14 @@ def open_store(
     """Open a store: a directory, `file://...`, `memory://`, or an object store at `s3://...`,
     `gs://...` or `az://...`; by default HOLDFAST_STORE.
 
-    With `encrypt` a new one is made an encrypted one. An encrypted one is opened by a passphrase or
+    A new one in a directory is for its user alone, or, with `shared`, for its group, too. With
+    `encrypt` a new one is made an encrypted one. An encrypted one is opened by a passphrase or
     a key file: those given, else those that HOLDFAST_PASSPHRASE, HOLDFAST_PASSPHRASE_FILE or
-    HOLDFAST_ENCRYPTION_KEY_FILE tell, else what `ask` gives.
+    HOLDFAST_ENCRYPTION_KEY_FILE tell, else what `ask` gives. What others can open of a store in a
+    directory, or of the key, is logged as a warning, with the command that mends it.
 
-    Raises NotFound when `create` is false and there is none, Denied, Corrupt or Unsupported.
+    Raises NotFound when `create` is false and there is none, Conflict when it is to be shared and
+    is there already for its user alone, Denied, Corrupt or Unsupported.
     """
     address = os.fspath(url) if url is not None else default_store_url(environ)
     given = [] if secret is None else [secret]
@@ -53,8 +63,9 @@ def open_store(
         given.append(Secret.passphrase(passphrase))
     if key_file is not None:
         given.append(Secret.key_file(Path(key_file)))
-    backend = open_backend(address, create=create, environ=environ)
+    backend = open_backend(address, create=create, shared=shared, environ=environ)
     try:
+        _warn_of_exposure(backend, environ)
         cipher = _cipher(backend, given, encrypt, ask, environ)
         keys = keyring or load_keyring(environ)
         kept = not isinstance(backend, MemoryBackend)
@@ -71,6 +82,21 @@ def open_store(
     except BaseException:
         backend.close()
         raise
+
+
+def exposures(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[Exposure]:
+    """What others than their user can open of a store in a directory and of the signing key."""
+    found = [directory.exposure(backend.root)] if isinstance(backend, LocalBackend) else []
+    named = environ.get("HOLDFAST_KEY_FILE")
+    found.append(exposure(Path(named) if named else home(environ) / "key"))
+    return [one for one in found if one is not None]
+
+
+def _warn_of_exposure(backend: Backend, environ: Mapping[str, str]) -> None:
+    for found in exposures(backend, environ):
+        if found.path not in _warned:  # once a process
+            _warned.add(found.path)
+            log.warning("%s; `%s` mends it", found, found.mends)
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[Secret]:
@@ -117,7 +143,11 @@ def _cipher(
 
 
 def open_backend(
-    address: str, *, create: bool = True, environ: Mapping[str, str] = os.environ
+    address: str,
+    *,
+    create: bool = True,
+    shared: bool = False,
+    environ: Mapping[str, str] = os.environ,
 ) -> Backend:
     """The place that an address names."""
     if not address:
@@ -129,10 +159,16 @@ def open_backend(
         )
     try:
         if "://" not in address:
-            return LocalBackend(Path(address).expanduser().absolute(), create=create)
+            place = Path(address).expanduser().absolute()
+            return LocalBackend(place, create=create, shared=shared)
         parts = urlsplit(address)
     except (ValueError, RuntimeError) as error:  # a NUL, a bad host; no such user's home
         raise BadInput(f"not a store address: {address!r} ({error})") from None
+    if shared and parts.scheme != "file":
+        raise BadInput(
+            "only a store in a directory can be shared with a group",
+            hint="who may use a bucket is said by the bucket's own policy",
+        )
     if parts.scheme == "memory":
         return MemoryBackend(parts.netloc)
     if parts.scheme == "file":
@@ -140,7 +176,7 @@ def open_backend(
             raise BadInput(
                 f"{address!r} names another machine", hint="file:///path has three slashes"
             )
-        return LocalBackend(Path(unquote(parts.path)), create=create)
+        return LocalBackend(Path(unquote(parts.path)), create=create, shared=shared)
     if parts.scheme in _OBJECTS:
         return _open_objects(address, create, environ)
     raise Unsupported(

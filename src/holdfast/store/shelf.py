@@ -18,6 +18,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from holdfast.model.errors import Corrupt
+from holdfast.model.files import create, make_folder
 from holdfast.store.cipher import PLAIN, Buffer, Cipher
 from holdfast.store.keys import Keyring
 
@@ -116,9 +117,9 @@ class Shelf:
 
     def _write(self, name: str, pieces: list[Buffer]) -> None:
         assert self._folder is not None  # whoever keeps has looked
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder)
         draft = self._folder / f".{secrets.token_hex(8)}"
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = create(draft)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.writelines(pieces)

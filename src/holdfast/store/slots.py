@@ -21,6 +21,7 @@ from blake3 import blake3
 from holdfast.model import moment
 from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, from_os_error
+from holdfast.model.files import create
 from holdfast.store.backends.contract import Backend
 from holdfast.store.cipher import DATA_KEY_SIZE, load_aes
 
@@ -189,7 +190,7 @@ def new_key_file(path: Path, disk: Disk | None = None) -> Secret:
     disk = disk or Disk()
     value = random.token_bytes(SECRET_SIZE)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = create(path)
     except FileExistsError:
         raise Conflict(f"{path} exists already", hint="name another file") from None
     except OSError as error:

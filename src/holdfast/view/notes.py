@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.model.files import make_folder, publish
 from holdfast.model.home import home
 
 _MOST = 100  # stores
@@ -23,13 +24,9 @@ class Notes:
         """Note something down in place of what was there."""
         notes = {**{name: each for name, each in self._all().items() if name != store}, store: told}
         path = self._path()
-        fresh = path.with_suffix(f".{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(dict(list(notes.items())[-_MOST:])))
-            fresh.replace(path)
-        except OSError:
-            fresh.unlink(missing_ok=True)  # a home that cannot be written keeps no notes
+        with suppress(OSError):  # a home that cannot be written keeps no notes
+            make_folder(path.parent)
+            publish(path, json.dumps(dict(list(notes.items())[-_MOST:])).encode())
 
     def read(self, store: str) -> dict[str, Any] | None:
         """What was noted; None when nothing was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import termios
 from collections.abc import AsyncGenerator, Iterator
@@ -71,8 +72,10 @@ class Terminal:
         from prompt_toolkit.lexers import PygmentsLexer
         from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]
 
-        history.parent.mkdir(parents=True, exist_ok=True)
-        history.touch(mode=0o600)
+        from holdfast.model.files import make_folder, open_or_create
+
+        make_folder(history.parent)
+        os.close(open_or_create(history))
         self._prompt: PromptSession[str] = PromptSession(
             history=FileHistory(str(history)),
             lexer=PygmentsLexer(PythonLexer),

@@ -23,13 +23,13 @@ def write_archive(
     check_target(file, replace=replace)
     draft = file.with_name(f".{file.name}.holdfast")
     try:
+        draft.unlink(missing_ok=True)  # of a process that died
         private_folder(work)
         with tempfile.TemporaryDirectory(prefix="export-", dir=work) as scratch:
             fetched = Path(scratch, "fetched")
             fetched.mkdir()
             with vault.reading(saved.subject):
                 done = export(vault.fetch(saved, fetched), saved, image, draft, Path(scratch))
-            draft.chmod(0o600)  # a container's memory, with every secret in it
             draft.rename(file)
     except OSError as error:
         raise from_os_error(error, f"writing {file}") from error

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.model import moment
 from holdfast.model.errors import UsageError
+from holdfast.model.files import create
 from holdfast.oci import vault
 from holdfast.oci.memory.pagemap import is_increment
 from holdfast.oci.memory.whole import make_whole
@@ -68,7 +69,11 @@ def export(folder: Path, saved: Saved, image: Image, out: Path, scratch: Path) -
         "network.status": None,
         **({"deleted.files": list(losses.deleted)} if losses.deleted else {}),
     }
-    with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
+    # A container's memory, with every secret in it.
+    with (
+        open(create(out), "wb") as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
         for name, value in described.items():
             (scratch / name).write_text(json.dumps(value, indent=1))
             _add(archive, scratch / name, name)

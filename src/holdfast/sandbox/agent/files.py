@@ -44,7 +44,8 @@ def file_verb(order: Order) -> NoReturn:
         elif verb == "remove":
             remove(path)
     except OSError as error:
-        os.write(2, f"{error.errno} {error.strerror}: {path}".encode())
+        told = f"{error.errno} {error.strerror}: {path}"
+        os.write(2, told.encode("utf-8", "backslashreplace"))
         os._exit(1)
     os._exit(0)
 
@@ -93,13 +94,22 @@ def regular(path: str, flags: int) -> int:
 def described(entry: os.DirEntry[str]) -> dict[str, object]:
     status = entry.stat(follow_symlinks=False)
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    raw = os.fsencode(entry.name)
+    name = raw.decode("utf-8", "replace")
     return {
-        "name": entry.name.encode("utf-8", "replace").decode(),
+        "name": name,
         "kind": kinds.get(stat.S_IFMT(status.st_mode), "other"),
         "size": status.st_size,
         "mode": stat.S_IMODE(status.st_mode),
         "modified": status.st_mtime,
+        **({} if name.encode() == raw else {"raw": base64_of(raw)}),
     }
+
+
+def base64_of(data: bytes) -> str:
+    from binascii import b2a_base64  # of no use to anybody else here
+
+    return b2a_base64(data, newline=False).decode()
 
 
 def remove(path: str) -> None:

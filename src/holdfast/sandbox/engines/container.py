@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -16,7 +16,9 @@ from holdfast.sandbox.contract import Build, Capabilities, Waiting
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.limits import Groups
 from holdfast.sandbox.spawning import Spawn, as_usual
+from holdfast.sandbox.whole import in_thread, whole
 
+log = logging.getLogger("holdfast.sandbox")
 STEP_SECONDS = 60.0  # for one command of the runtime
 
 
@@ -73,6 +75,18 @@ class ContainerBox:
     async def end(self) -> None:
         raise NotImplementedError  # each runtime has its own
 
+    async def thaw(self) -> None:
+        raise NotImplementedError  # each runtime has its own
+
+    async def go_on(self) -> None:
+        """After a freeze that failed. One that cannot go on ends, which everybody hears of; it
+        would stand still for ever."""
+        try:
+            await self.thaw()
+        except (HoldfastError, OSError):
+            log.exception("sandbox %s could not go on", self._build.name)
+            await self.end()
+
     async def delete(self) -> None:
         """What the runtime has to be told once everything has ended."""
         raise NotImplementedError  # each runtime has its own
@@ -89,7 +103,7 @@ class ContainerBox:
             try:
                 if tied:
                     await self.tie()
-                await asyncio.to_thread(self._lay_out)
+                await in_thread(self._lay_out)
                 argv, log = self.launching([*self._command, *words])
                 process = await launch.start(argv, self.launched, log, self._environ, self._spawn)
             finally:
@@ -116,8 +130,11 @@ class ContainerBox:
         return limits
 
     async def clear(self) -> None:
+        await whole(self._clear())
+
+    async def _clear(self) -> None:
         await self.delete()
-        await asyncio.to_thread(self._remove)
+        await in_thread(self._remove)
 
     def _remove(self) -> None:
         groups = self.groups()
@@ -162,6 +179,10 @@ class ContainerEngine(Generic[BoxType]):
         if build.network:
             self.capabilities.need("network", self.name)
         groups = limits.make(build.name, build.limits, processes=self.host_processes(build))
-        box = self.box(build, groups)
+        try:
+            box = self.box(build, groups)
+        except BaseException:
+            groups.remove()
+            raise
         await box.begin(verb, *options, tied=tied)
         return box

@@ -6,13 +6,12 @@ the agent.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from holdfast.model.errors import CaptureFailed, HoldfastError, Unsupported, from_os_error
@@ -26,6 +25,7 @@ from holdfast.sandbox.engines.lifeline import Lifeline
 from holdfast.sandbox.engines.still import Still
 from holdfast.sandbox.limits import Groups, change
 from holdfast.sandbox.spawning import Spawner
+from holdfast.sandbox.whole import in_thread, in_thread_or_undone
 
 PLATFORM = "systrap"
 # A process inside is more than one outside: stubs of the platform, threads of the kernel.
@@ -147,7 +147,7 @@ class GvisorBox(ContainerBox):
         """Make ready what was created, as far as that can be done ahead, and let its kernel stand
         still. Raises HoldfastError or OSError."""
         if self._direct is not None:
-            await asyncio.to_thread(control.connect_loopback, self._direct, STEP_SECONDS)
+            await in_thread(control.connect_loopback, self._direct, STEP_SECONDS)
         self._still = Still(int(number.read_text()))
 
     @property
@@ -161,7 +161,7 @@ class GvisorBox(ContainerBox):
         if self._still is not None:
             self._still.go()
         if self._direct is not None:
-            await asyncio.to_thread(control.restore, self._direct, image, STEP_SECONDS)
+            await in_thread(control.restore, self._direct, image, STEP_SECONDS)
         else:
             options = ("--detach", f"-image-path={image}", "--bundle", str(self.folder))
             await self.command("restore", *options, self._build.name)
@@ -172,31 +172,39 @@ class GvisorBox(ContainerBox):
     def in_order(self) -> Sequence[str]:
         return control.IN_ORDER if self._direct is not None else ()
 
-    async def freeze(self, image: Path) -> None:
-        name = self._build.name
+    async def pause(self) -> None:
         direct = self._direct
         try:
             if direct is not None:
-                await asyncio.to_thread(control.pause, direct, STEP_SECONDS)
+                # Not more often than it was paused: its kernel ends over that.
+                resume = partial(control.resume, direct, STEP_SECONDS)
+                await in_thread_or_undone(lambda _: resume(), control.pause, direct, STEP_SECONDS)
             else:
-                await self.command("pause", name)
-        except HoldfastError as error:
+                await self.command("pause", self._build.name)
+        except (HoldfastError, OSError) as error:
             raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
+
+    async def freeze(self, image: Path) -> None:
+        name = self._build.name
+        direct = self._direct
+        await self.pause()
         try:
             # Left running, but paused around it: if storing fails it can go on as it was, and
             # until then nothing changes the files that belong to this memory.
             if direct is not None:
-                await asyncio.to_thread(control.checkpoint, direct, image, STEP_SECONDS)
+                await in_thread(control.checkpoint, direct, image, STEP_SECONDS)
             else:
                 flags = ("-compression=none", "-leave-running", f"-image-path={image}")
                 await self.command("checkpoint", *flags, name)
-        except (HoldfastError, OSError) as error:
-            await self.thaw()
-            raise CaptureFailed(f"runsc could not take a checkpoint: {error}") from None
+        except BaseException as error:
+            await self.go_on()
+            if isinstance(error, HoldfastError | OSError):
+                raise CaptureFailed(f"runsc could not take a checkpoint: {error}") from None
+            raise
 
     async def thaw(self) -> None:
         if self._direct is not None:
-            await asyncio.to_thread(control.resume, self._direct, STEP_SECONDS)
+            await in_thread(control.resume, self._direct, STEP_SECONDS)
         else:
             await self.command("resume", self._build.name)
 

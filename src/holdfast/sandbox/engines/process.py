@@ -6,7 +6,6 @@ begins anew.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import platform
@@ -23,6 +22,7 @@ from holdfast.sandbox.engines.namespaces import Namespaces, UserNamespaces
 from holdfast.sandbox.engines.plain import Plain, tasks_of
 from holdfast.sandbox.limits import Groups
 from holdfast.sandbox.spawning import Begun
+from holdfast.sandbox.whole import in_thread, whole
 
 log = logging.getLogger("holdfast.sandbox")
 _NO_SPARES = {"SPARES": "0"}
@@ -84,13 +84,17 @@ class ProcessEngine:
 
     async def create(self, build: Build) -> ProcessBox:
         privileged = build.volume.privileged
-        if privileged:
-            await asyncio.to_thread(volume.mount_root, build.volume, build.root.lower)
         # The agent, and no child of it that waits: to fork is cheap here, and one that waits would
         # take the place of a program's, or leave it one too many.
         groups = limits.make(build.name, build.limits, processes=build.limits.processes + 1)
-        box = ProcessBox(build, groups, self.launcher)
         try:
+            box = ProcessBox(build, groups, self.launcher)
+        except BaseException:
+            groups.remove()
+            raise
+        try:
+            if privileged:
+                await in_thread(volume.mount_root, build.volume, build.root.lower)
             words = self.launcher.words(build)
             environ = {**self.launcher.environ(build), **_NO_SPARES}
             box.process = await launch.start(groups.wrap(words), box.launched, box.log, environ)
@@ -140,19 +144,28 @@ class ProcessBox:
     async def freeze(self, image: Path) -> None:
         """Only files are kept, and those are where they are."""
 
+    async def pause(self) -> None:
+        """Nothing is stopped: what a program writes meanwhile is in the files, or is not."""
+
     async def thaw(self) -> None:
         """Nothing was stopped."""
 
     async def end(self) -> None:
+        await whole(self._end())
+
+    async def _end(self) -> None:
         self._groups.kill()
         if self.process is not None and self.process.returncode is None:
-            await asyncio.to_thread(self._launcher.end, self.process.pid)
+            await in_thread(self._launcher.end, self.process.pid)
             launch.kill(self.process)
             await self.process.wait()
 
     async def clear(self) -> None:
+        await whole(self._clear())
+
+    async def _clear(self) -> None:
         await self.end()
-        await asyncio.to_thread(self._remove)
+        await in_thread(self._remove)
 
     def _remove(self) -> None:
         self._groups.remove()

@@ -6,7 +6,6 @@ CRIU writes plain pages of memory that the store can tell apart page by page.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from holdfast.sandbox.engines import bundle
 from holdfast.sandbox.engines.bundle import Config
 from holdfast.sandbox.engines.container import STEP_SECONDS, ContainerBox, ContainerEngine
 from holdfast.sandbox.limits import Groups
+from holdfast.sandbox.whole import in_thread
 
 # What CRIU is asked for besides: files that were deleted while open, whatever their size; and
 # connections over the loopback do not keep it from being frozen, and are closed in what comes back.
@@ -94,11 +94,14 @@ class RuncEngine(ContainerEngine["RuncBox"]):
         places = (f"--image-path={image}", f"--work-path={work}")
         box = await self.begin(build, "restore", "--detach", *places)
         try:
-            await asyncio.to_thread(box.bring_loopback_up)
-        except (OSError, ValueError, KeyError) as error:
+            await in_thread(box.bring_loopback_up)
+        except BaseException as error:
+            box.launched.close()
             await box.end()
             await box.clear()
-            raise HoldfastError(f"the restored sandbox has no loopback: {error}") from None
+            if isinstance(error, OSError | ValueError | KeyError):
+                raise HoldfastError(f"the restored sandbox has no loopback: {error}") from None
+            raise
         return box
 
 
@@ -146,23 +149,31 @@ class RuncBox(ContainerBox):
     def groups(self) -> Groups:
         return limits.left_by(self._build.name)  # runc made more of them than we did
 
+    async def pause(self) -> None:
+        try:
+            # As `runc pause` and `runc resume` do it, without starting them.
+            await in_thread(self.groups().stop, STEP_SECONDS)
+        except BaseException as error:
+            await self.go_on()
+            if isinstance(error, HoldfastError | OSError):
+                raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
+            raise
+
     async def freeze(self, image: Path) -> None:
         name = self._build.name
         work = self._build.folder / "work"
-        try:
-            # As `runc pause` and `runc resume` do it, without starting them.
-            await asyncio.to_thread(self.groups().stop, STEP_SECONDS)
-        except (HoldfastError, OSError) as error:
-            raise CaptureFailed(f"the sandbox could not be paused: {error}") from None
+        await self.pause()
         try:
             image.mkdir(mode=0o700)  # runc would make a folder that nobody can enter
             places = (f"--image-path={image}", f"--work-path={work}")
             await self.command("checkpoint", "--leave-running", "--file-locks", *places, name)
-            await asyncio.to_thread(self._name_pipes, image)
-        except (HoldfastError, OSError) as error:
-            await self.thaw()
-            why = criu_error(work / "dump.log") or error
-            raise CaptureFailed(f"CRIU could not take a checkpoint: {why}") from None
+            await in_thread(self._name_pipes, image)
+        except BaseException as error:
+            await self.go_on()
+            if isinstance(error, HoldfastError | OSError):
+                why = criu_error(work / "dump.log") or error
+                raise CaptureFailed(f"CRIU could not take a checkpoint: {why}") from None
+            raise
 
     def bring_loopback_up(self) -> None:
         """runc leaves networks out of its dumps: a restored one has a loopback that is down."""
@@ -176,12 +187,12 @@ class RuncBox(ContainerBox):
         (image / "descriptors.json").write_text(json.dumps(named), encoding="utf-8")
 
     async def thaw(self) -> None:
-        await asyncio.to_thread(self.groups().go)
+        await in_thread(self.groups().go)
 
     async def end(self) -> None:
         if not self._ended:
+            await in_thread(self.groups().kill)
             self._ended = True
-            await asyncio.to_thread(self.groups().kill)
 
     async def delete(self) -> None:
         await self.attempt("delete", "--force", self._build.name)

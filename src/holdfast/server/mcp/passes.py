@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import Conflict, Corrupt, from_os_error
+from holdfast.model.files import make_folder
 from holdfast.sandbox.keeping import check_name
 
 
@@ -49,7 +50,7 @@ class Passes:
         """Durable when this returns. Raises Conflict when the name is taken."""
         path = self._path(name)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._disk.sync_way(self._folder, "pass place")
             beside = path.with_suffix(f".{given.sandbox_id[:8]}")
             beside.unlink(missing_ok=True)  # somebody died who was about to keep the same

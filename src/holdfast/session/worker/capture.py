@@ -184,7 +184,7 @@ class Capture:
         self._settle(taking)
         taken = taking.taken(self._units())
         taken = taking.paired(taking.kept(taken + self._touched(taken, taking)))
-        pool = Pool(self._around, self._named | taking.large, taking.attempt)
+        pool = Pool(self._around, self._named | taking.large, taking.attempt, taking.prove)
         self._records += pool.records(taken)
         self._report(taken, pool.apart)
 

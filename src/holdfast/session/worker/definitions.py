@@ -15,6 +15,7 @@ from typing import Literal, NoReturn
 import msgspec
 
 from holdfast.session.layout import Definition
+from holdfast.session.worker import library_settings
 from holdfast.session.worker.cells import first_line
 from holdfast.session.worker.circumstances import Circumstances
 from holdfast.session.worker.patches import Patches
@@ -75,9 +76,11 @@ class Definitions:
         setattr(builtins, _HOOK, self._ran)
         self.patches.install()
         self.circumstances = Circumstances()
+        library_settings.note()
 
     def instrument(self, tree: ast.Module, cell: int) -> ast.Module:
         """Add the calls to a cell's tree; docstrings and `__future__` imports stay in front."""
+        library_settings.note()  # of what was loaded by the way
         self.patches.look_for(tree)
         self.patches.look_at(self._namespace)
         if any("random" in imported(node) for node in ast.walk(tree)):
@@ -129,6 +132,7 @@ class Definitions:
             for module in site.modules:
                 self.imports.setdefault(module, site.statement)
                 self.patches.imported(module)
+            library_settings.note()
             self.patches.look_at(self._namespace)
             return
         made = self._namespace.get(site.name)

@@ -34,3 +34,9 @@ class Findings:
     flat: bool = False  # whether it is a deep structure that was laid flat
     unsure: bool = False  # whether reading it back runs code that may refuse
     held: bool = False  # whether a fork of the process may stand still when it reads it back
+
+    @property
+    def unproven(self) -> bool:
+        """Whether only reading it back tells that it can be: what is made of a placeholder may
+        refuse it."""
+        return self.unsure or any(not hole.revives for hole in self.holes)

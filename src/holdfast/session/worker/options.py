@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
+
+from holdfast.session.worker import library_settings
 
 FIGURES = "figures of pyplot"
 
@@ -134,13 +137,27 @@ def _is_set_up(logger: Any, module: Any) -> bool:
 
 
 def _write_logging(state: Any) -> None:
-    if state is None:
+    module = sys.modules.get("logging")
+    if state is None and (module is None or _read_logging() is None):
         return
     import logging
 
-    for number, name in state["levels"].items():
+    wanted = state or {"loggers": [], "levels": {}, "disable": 0}
+    for logger in (_read_logging() or wanted)["loggers"]:
+        if logger not in wanted["loggers"] and _is_of_the_session(logger):
+            logger.handlers.clear()
+            logger.filters.clear()
+            logger.propagate, logger.disabled = True, False
+            logger.setLevel(logging.WARNING if logger is logging.root else logging.NOTSET)
+    for number, name in wanted["levels"].items():
         logging.addLevelName(number, name)
-    logging.disable(state["disable"])
+    logging.disable(wanted["disable"])
+
+
+def _is_of_the_session(logger: Any) -> bool:
+    """Whether no library set it up: one that came with an import stays as long as that."""
+    package = logger.name.partition(".")[0]
+    return logger.name in ("root", "__main__") or package not in sys.modules
 
 
 def _read_socket() -> Any:
@@ -289,4 +306,10 @@ OPTIONS = {
     "options of decimal": Option(_read_decimal, _write_decimal),
     "options of socket": Option(_read_socket, _write_socket),
     "options of logging": Option(_read_logging, _write_logging),
+    **{
+        f"settings of {library}": Option(
+            partial(library_settings.read, library), partial(library_settings.write, library)
+        )
+        for library in library_settings.TABLE
+    },
 }

@@ -24,8 +24,16 @@ _QUALNAME = type.__dict__["__qualname__"].__get__
 _ABSENT: Any = object()  # `Any`: stands where a value of any type may stand
 _CALLED = "a cell calls it; what it leaves in the process is not brought back: call it again"
 _INSIDE = "a cell changes what is in it, which is not brought back: change it again"
-_KEPT = {"sys.path", "sys.modules", "warnings.filters"}  # by themselves, and these kinds:
-_KEPT_KINDS = {("os", "_Environ"), ("matplotlib", "RcParams")}
+# By themselves, or in the table of `library_settings.py`; and these kinds:
+_KEPT = {
+    "sys.path", "sys.modules", "warnings.filters", "nltk.data.path", "dask.config.config",
+    "matplotlib.style.library",
+}  # fmt: skip
+_KEPT_KINDS = {
+    ("os", "_Environ"), ("matplotlib", "RcParams"), ("matplotlib.cm", "ColormapRegistry"),
+    ("matplotlib.colors", "_ColorMapping"), ("plotly.io._templates", "TemplatesConfig"),
+    ("jax._src.config", "Config"), ("networkx.utils.configs", "NetworkXConfig"),
+}  # fmt: skip
 _LATE = {"_abc_impl", "__abstractmethods__", "__slotnames__", "__doc__"}  # set when first needed
 
 

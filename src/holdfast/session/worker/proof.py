@@ -104,10 +104,13 @@ def prove(records: Sequence[Proof], session: Living, known: Iterable[str] = ()) 
 def _load_all(
     records: Sequence[tuple[int, Proof]], session: Living, write: int, known: Iterable[str]
 ) -> None:
+    made: list[object] = []
     for index, (data, buffers, flat) in records:
         os.write(write, _line(index, _BEGUN))
         try:
-            RecordUnpickler(data, session, True, buffers).values(flat)
+            values = RecordUnpickler(data, session, True, buffers).values(flat)
+            if b"resumption" in data:  # a generator that is let go of runs its `finally`
+                made.append(values)
         except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
             os.write(write, _line(index, reason_of(error, known)))
         else:

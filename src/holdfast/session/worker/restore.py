@@ -30,7 +30,14 @@ from holdfast.session.layout import (
     Definition,
     Record,
 )
-from holdfast.session.worker import circumstances, options, randomness, rebuild, tiers
+from holdfast.session.worker import (
+    circumstances,
+    library_settings,
+    options,
+    randomness,
+    rebuild,
+    tiers,
+)
 from holdfast.session.worker.boot import grow_old
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex, Place
@@ -270,6 +277,7 @@ class Restore:
             return
         self._definitions.imports.setdefault(entry.module, entry.statement)
         self._definitions.patches.imported(entry.module)  # before decorators run again
+        library_settings.note()
         for name in entry.names:
             self._bind(name, module)
             before = self._captured.get(name)

@@ -3,7 +3,7 @@ and everything else as far as it can be read back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.session.layout import DEFINITION, NAME, SEGMENT
@@ -105,6 +105,17 @@ class Taking:
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
             return reason_of(error, self._around.known)
+
+    def prove(self, attempts: Sequence[Attempt], shared: Mapping[str, object]) -> str | None:
+        """Why some of these cannot be read back, where they name shared objects by label."""
+        proofs = [
+            (each.data, tuple(each.found.buffers), each.found.flat)
+            for each in attempts
+            if each.found.unproven
+        ]
+        living = Living(self._around, self._containers | dict(shared)) if proofs else None
+        failed = prove(proofs, living, self._around.known).failed if living is not None else {}
+        return next(iter(failed.values()), None)
 
     def _give_up(self, unit: Unit, reason: str) -> None:
         if unit.kind == SEGMENT:
@@ -220,7 +231,7 @@ class Taking:
 
     def _unproven(self, taken: list[Taken]) -> dict[int, str]:
         """Which of them cannot be read back, and why."""
-        unsure = [index for index, each in enumerate(taken) if each.found.unsure]
+        unsure = [index for index, each in enumerate(taken) if each.found.unproven]
         for index in unsure:
             met = taken[index].found
             if met.held and _UNREAD not in met.notes:

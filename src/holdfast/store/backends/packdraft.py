@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
+from holdfast.model.files import PRIVATE, Access, create
 from holdfast.store.backends.contract import Buffer
 from holdfast.store.backends.files import write_all
 
@@ -15,10 +16,10 @@ from holdfast.store.backends.files import write_all
 class PackDraft:
     """What drafts of packs have in common, wherever they are published."""
 
-    def __init__(self, path: Path, mode: int) -> None:
+    def __init__(self, path: Path, access: Access = PRIVATE) -> None:
         self._path = path
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            self._fd = create(path, access, os.O_RDWR)
         except OSError as error:
             raise from_os_error(error, "beginning a pack") from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import cast
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import NotFound, Owned
 from holdfast.model.subject import Subject
 from holdfast.store import collect, doubts, references, retention
 from holdfast.store.faces.opened import Opened, Progress, Reference, subject_of, tick
@@ -76,7 +77,8 @@ class Keeping(Opened):
         accept_loss: bool = False,
         progress: Progress | None = None,
     ) -> collect.PruneReport:
-        """Apply a retention policy to each subject, then give back the space nothing needs.
+        """Apply a retention policy to each subject, then give back the space nothing needs. Of a
+        subject that somebody else owns nothing is dropped: that is up to its owner.
 
         Raises Corrupt when the log is damaged: what cannot be read may have been a pin, or have
         named what now seems to be dead. `accept_loss` gives that up and folds the damage away.
@@ -85,17 +87,25 @@ class Keeping(Opened):
         only = None if subject is None else str(subject_of(subject))
         policy = keep or retention.DEFAULT
         found = doubts.look(self._ledger)
-        plan = collect.plan(self._ledger.catalogue, policy, only, moment.now())
+        now = self._ledger.catalogue
+        owned = self._leases.others(now)
         if dry_run:
+            owned = {name: who for name, who in owned.items() if self._leases.owner(name)}
+            plan = collect.plan(now, policy, only, moment.now(), owned)
             return collect.estimate(self._ledger, plan, found)
         if not accept_loss:
             found.refuse()
+        for name in collect.plan(now, policy, only, moment.now(), owned).owned:
+            with suppress(Owned):  # else its owner is gone, and has no right to it any more
+                self._leases.make_way(name)
+        now = self._ledger.catalogue
+        plan = collect.plan(now, policy, only, moment.now(), self._leases.others(now))
         dead = collect.entries(self._ledger.catalogue, plan)
 
         def build(now: Catalogue) -> tuple[Entry, bytes]:
-            # Decided anew on each try: a pin or a restore that came first counts.
+            # Decided anew on each try: a pin, a restore or a lease that came first counts.
             nonlocal plan, dead
-            plan = collect.plan(now, policy, only, moment.now())
+            plan = collect.plan(now, policy, only, moment.now(), self._leases.others(now))
             dead = collect.entries(now, plan)
             doomed = tuple(cast(bytes, id_bytes(one.id)) for one in plan.removed)
             return Drop(ids=doomed, time=tick(now)), b""

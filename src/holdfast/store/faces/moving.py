@@ -16,6 +16,18 @@ from holdfast.store.log.catalogue import Catalogue, Record, id_text
 from holdfast.store.log.entries import Entry, Move, Verb
 
 
+def _target(now: Catalogue, name: str, to: Reference | None, trust: bool) -> Record:
+    """What a rollback goes back to."""
+    target = references.rollback_target(now, name) if to is None else references.resolve(now, to)
+    if target.commit.subject != name:
+        raise BadInput(
+            f"{target.commit.subject} is another subject than {name}",
+            hint="fork takes a checkpoint into a new subject",
+        )
+    check_trust(target, trust)
+    return target
+
+
 class Moving(Opened):
     """The verbs restore, rollback and fork, and undoing them."""
 
@@ -25,6 +37,13 @@ class Moving(Opened):
         """Move the head of a checkpoint's subject to it."""
         found = self._found(reference, trust=trust)
         return self._move(found, "restore", self._right(found.commit.subject, lease))
+
+    def rollback_target(
+        self, subject: Subject | str, to: Reference | None = None, *, trust: bool = False
+    ) -> Checkpoint:
+        """The checkpoint whose content `rollback` would go back to. Nothing is moved."""
+        name = str(subject_of(subject))
+        return _target(self._ledger.refresh(), name, to, trust).checkpoint()
 
     def rollback(
         self,
@@ -38,15 +57,7 @@ class Moving(Opened):
         name = str(subject_of(subject))
         now = self._ledger.refresh()
         head = now.head(name)
-        target = (
-            references.rollback_target(now, name) if to is None else references.resolve(now, to)
-        )
-        if target.commit.subject != name:
-            raise BadInput(
-                f"{target.commit.subject} is another subject than {name}",
-                hint="fork takes a checkpoint into a new subject",
-            )
-        check_trust(target, trust)
+        target = _target(now, name, to, trust)
         return self._copy(
             target,
             Subject.parse(name),

@@ -58,15 +58,36 @@ class Catalogue:
     condemned: dict[bytes, int] = field(default_factory=dict)
     others: list[Frame] = field(default_factory=list)  # every entry that is not a commit
     notes: list[str] = field(default_factory=list)  # what is odd and no problem
+    ours: set[str] = field(default_factory=set)  # subjects that an entry by a known key named
+    disbelieved: set[int] = field(default_factory=set)  # entries by unknown keys, of such subjects
     _named: set[bytes] = field(default_factory=set)
     _problems: list[Problem] = field(default_factory=list)
     _skimmed: deque[Record] = field(default_factory=deque)  # whose entries nobody asked for yet
     _settling: threading.RLock = field(default_factory=threading.RLock)
 
-    def apply(self, frame: Frame, entry: Entry, *, foreign: bool) -> Record | None:
-        """Take the next entry in; gives the record of a commit."""
+    def apply(
+        self, frame: Frame, entry: Entry, *, foreign: bool, known: bool | None = None
+    ) -> Record | None:
+        """Take the next entry in; gives the record of a commit. `foreign`: made by an unknown key.
+        `known`: signed by a known one, as an import of what a stranger made is.
+
+        Who has no key that is known here cannot move the head of a subject of ours, nor tag or pin
+        its checkpoints, nor take or end its lease (spec/store-v1.md, section 9).
+        """
         if frame.seq > self.seq:
             self.seq = frame.seq
+        named = self._subjects(entry)
+        if known or (known is None and not foreign):
+            self.ours.update(named)
+        elif not isinstance(entry, Commit) and not self.ours.isdisjoint(named):
+            self.others.append(frame)  # others may know the key
+            self.disbelieved.add(frame.seq)
+            which = ", ".join(sorted(self.ours & named))
+            self.notes.append(
+                f"log entry {frame.seq}: a {type(entry).__name__.lower()} of {which}, signed by the"
+                f" unknown key {frame.key_id.hex()}, is ignored"
+            )
+            return None
         match entry:
             case Commit():
                 return self._commit(frame, entry, foreign)
@@ -123,11 +144,24 @@ class Catalogue:
         if frame.seq > self.seq:
             self.seq = frame.seq
         record = Record(found.id, found.subject, frame, False, header)
+        self.ours.add(found.subject)
         self.heads[found.subject] = found.id
         self.steps[found.subject].append(Step(frame.seq, record))
         self._add(record)
         self._skimmed.append(record)
         return record
+
+    def _subjects(self, entry: Entry) -> set[str]:
+        """The subjects whose head, labels or lease an entry is about."""
+        match entry:
+            case Commit() | Move() | Own() | Disown():
+                return {entry.subject}
+            case Moves():
+                return {head.subject for head in entry.heads}
+            case Label():
+                record = self.records.get(entry.id)
+                return {record.subject} if record is not None else set()
+        return set()
 
     def settle(self) -> None:
         """Decode what was skimmed. An entry that makes no sense is a problem, and no checkpoint."""

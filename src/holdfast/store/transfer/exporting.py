@@ -15,6 +15,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.disk import Disk
 from holdfast.model.errors import BadInput, Conflict, Corrupt, NotFound, from_path_error
+from holdfast.model.files import create
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.parts.contents import Named, named_by_chunk, named_by_part, walk
@@ -136,7 +137,7 @@ def new_file(path: Path, *, replace: bool, disk: Disk | None = None) -> Iterator
     try:
         check_target(path, replace=replace)
         try:
-            opened = draft.open("xb")
+            opened = open(create(draft), "wb")  # noqa: SIM115  closed below
         except FileNotFoundError:
             raise NotFound(f"there is no folder {path.parent}", hint="make it first") from None
         with opened as file:
@@ -164,5 +165,5 @@ def _give_name(draft: Path, path: Path, replace: bool) -> None:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
             # Sticks and some shares know no second name: the name is taken before the content.
-            path.open("xb").close()
+            os.close(create(path))
     draft.replace(path)

@@ -1,11 +1,13 @@
-"""Generators and coroutines that have not begun, or have ended. CPython cannot copy one between."""
+"""Generators and coroutines: that have not begun, that have ended, and generators between."""
 
 from __future__ import annotations
 
+import gc
 import inspect
 from contextlib import suppress
 from types import (
     AsyncGeneratorType,
+    CellType,
     CodeType,
     CoroutineType,
     FrameType,
@@ -17,6 +19,10 @@ from typing import Any
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 
 # `Any` below: what a generator yields, and what functions take.
+
+
+# To be run again is all that a person can do with one.
+_ADVICE = "make it again, and skip what was taken from it"
 
 
 def begun(function: FunctionType, args: tuple[Any, ...], options: dict[str, Any], name: str) -> Any:
@@ -53,16 +59,27 @@ def _reduce(
 ) -> Reduction:
     if frame is None:
         return ended, (kind, obj.__name__)
+    if not fresh and kind == "generator":
+        from holdfast.session.worker.kinds import resumption
+
+        try:
+            return resumption.reduce_waiting(recorder, obj)
+        except resumption.NotResumable as error:
+            why = f"cannot save a generator that is under way: {error}; {_ADVICE}"
+            return recorder.hole(obj, why)
     if not fresh:
         return recorder.hole(obj, f"cannot save a {kind.replace('_', ' ')} that is under way")
-    if code.co_freevars:
-        names = ", ".join(code.co_freevars)
-        return recorder.hole(obj, f"it uses variables of the function around it: {names}")
-    function = FunctionType(code, frame.f_globals, code.co_name)
+    closure = tuple(cells_of(obj)[-len(code.co_freevars) :]) if code.co_freevars else None
+    function = FunctionType(code, frame.f_globals, code.co_name, None, closure)
     function.__qualname__ = obj.__qualname__
     recorder.fields(frame.f_locals.items())
     args, options = _arguments(code, frame.f_locals)
     return begun, (function, args, options, obj.__name__)
+
+
+def cells_of(obj: Any) -> list[CellType]:
+    """The variables that a generator shares with others: those of functions around it last."""
+    return [each for each in gc.get_referents(obj) if type(each) is CellType]
 
 
 def _arguments(

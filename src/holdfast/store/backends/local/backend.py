@@ -19,6 +19,7 @@ from holdfast.model.errors import (
     Unsupported,
     from_os_error,
 )
+from holdfast.model.files import GROUP, PRIVATE, access_of
 from holdfast.store.backends import marker
 from holdfast.store.backends.contract import Buffer, Hold, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.backends.files import Saying
@@ -40,7 +41,7 @@ class LocalPack(PackDraft):
     """A pack being written in `tmp`."""
 
     def __init__(self, backend: LocalBackend, name: bytes) -> None:
-        super().__init__(sweeping.draft_path(backend.root / "tmp", name[:8]), 0o644)
+        super().__init__(sweeping.draft_path(backend.root / "tmp", name[:8]), backend.access)
         self._backend = backend
         self._final = backend.root / "packs" / f"{name.hex()}.pack"
         self._direct = Direct(self._path)
@@ -83,10 +84,12 @@ class LocalBackend:
         root: Path,
         *,
         create: bool = True,
+        shared: bool = False,
         disk: Disk | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Open the store there, or make it; `patience` is for whoever keeps the log locked."""
+        """Open the store there, or make it: for its user alone, or `shared` with its group.
+        `patience` is for whoever keeps the log locked."""
         self.root = root
         self.url = str(root)
         self.disk = disk or Disk()
@@ -96,13 +99,16 @@ class LocalBackend:
         if not directory.exists(root):
             if not create:
                 raise marker.missing(root)
-            directory.create(root, self.disk)
-        self._reserve = Reserve(root)
+            directory.create(root, self.disk, GROUP if shared else PRIVATE)
+        elif shared:
+            directory.check_shared(root)
+        self.access = access_of(root)
+        self._reserve = Reserve(root, self.access)
         self.store_id = directory.store_id(root, self.disk)
         directory.make_missing_folders(root, self.disk)
-        self._slots = SlotFiles(root, self.disk)
-        self._log = LocalLog(root / "log", root / "tmp", self.disk, patience)
-        self._holds = holds.Holds(root / "holds")
+        self._slots = SlotFiles(root, self.disk, self.access)
+        self._log = LocalLog(root / "log", root / "tmp", self.disk, patience, self.access)
+        self._holds = holds.Holds(root / "holds", self.access)
 
     # -- the log
 
@@ -247,7 +253,7 @@ class LocalBackend:
     def beat(self, name: bytes) -> beats.LocalBeat:
         if refusal := mounts.lease_refusal(mounts.mount_of(self.root)):
             raise Unsupported(f"no leases in {self.root}: {refusal[0]}", hint=refusal[1])
-        return beats.LocalBeat(self.root / "leases", name)
+        return beats.LocalBeat(self.root / "leases", name, self.access)
 
     def end_beat(self, name: bytes) -> None:
         with Saying("taking a lease"):

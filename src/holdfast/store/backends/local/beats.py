@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import LeaseLost, from_os_error
+from holdfast.model.files import PRIVATE, Access
 from holdfast.store.backends.contract import Pulse
 from holdfast.store.backends.files import open_file
 from holdfast.store.backends.local.holds import locked_file
@@ -28,11 +29,11 @@ _beating: weakref.WeakSet[LocalBeat] = weakref.WeakSet()
 class LocalBeat:
     """The sign of life of an owner in this process."""
 
-    def __init__(self, folder: Path, name: bytes) -> None:
+    def __init__(self, folder: Path, name: bytes, access: Access = PRIVATE) -> None:
         self._path = folder / name.hex()
         self._lock = threading.Lock()
         try:
-            self._fd = locked_file(folder / f".{name.hex()}", self._path)
+            self._fd = locked_file(folder / f".{name.hex()}", self._path, access)
         except OSError as error:
             raise from_os_error(error, "taking a lease") from error
         _beating.add(self)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.model import files
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Denied, from_os_error
+from holdfast.model.errors import BadInput, Conflict, Denied, from_os_error
+from holdfast.model.files import GROUP, PRIVATE, Access, Exposure
 from holdfast.store.backends import marker
 from holdfast.store.backends.files import Saying, open_file, write_all
 from holdfast.store.backends.local import reserve, slotfiles
@@ -23,14 +26,19 @@ def exists(root: Path) -> bool:
         return (root / marker.NAME).is_file()
 
 
-def create(root: Path, disk: Disk) -> None:
+def create(root: Path, disk: Disk, access: Access = PRIVATE) -> None:
     """Make a store; another process may be making the same one. Raises BadInput and Denied."""
     try:
         _refuse_foreign(root)
-        root.mkdir(parents=True, exist_ok=True)
+        if not files.make_folder(root, access) and access is GROUP:
+            root.chmod(access.folder)  # an empty folder that was made for it, with its group
+        access = files.access_of(root)
         make_missing_folders(root, disk)
+        if access is GROUP:
+            # Here, and not by the first writer: whoever finds it before it is widened is refused.
+            os.close(files.open_or_create(root / "log" / "lock", access))
         disk.sync_way(root, "store place")
-        _write_marker(root, disk)
+        _write_marker(root, disk, access)
     except NotADirectoryError as error:
         raise BadInput(
             f"there cannot be a store at {root}: a file is in the way",
@@ -46,7 +54,7 @@ def make_missing_folders(root: Path, disk: Disk) -> None:
         missing = [name for name in _FOLDERS if not (root / name).is_dir()]
         try:
             for name in missing:
-                (root / name).mkdir(exist_ok=True)
+                files.make_folder(root / name, files.access_of(root))
         except PermissionError:
             return  # whoever may only read can do without
         except OSError as error:
@@ -86,9 +94,30 @@ def _refuse_foreign(root: Path) -> None:
             )
 
 
-def _write_marker(root: Path, disk: Disk) -> None:
+def exposure(root: Path) -> Exposure | None:
+    """Whether others than the store's user, or its group where it is made for one, can open what
+    is in it."""
+    allowed = stat.S_IRWXG if files.access_of(root) is GROUP else 0
+    found = files.exposure(root, allowed=allowed)
+    if found is None:
+        return None
+    inside = (files.exposure(root / name, allowed=allowed) for name in ("log", "packs", "keys"))
+    return found if any(inside) else None
+
+
+def check_shared(root: Path) -> None:
+    """Raise Conflict unless the store is made for its group."""
+    if files.access_of(root) is not GROUP:
+        raise Conflict(
+            f"the store at {root} is there already, for its user alone",
+            hint=f"chgrp -R GROUP {root}; chmod -R u+rwX,g+rwX,o-rwx {root};"
+            f" find {root} -type d -exec chmod g+s {{}} +",
+        )
+
+
+def _write_marker(root: Path, disk: Disk, access: Access) -> None:
     draft = draft_path(root / "tmp")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = files.create(draft, access)
     try:
         write_all(fd, marker.encode_new(), 0)
         disk.sync_file(fd, "marker data")

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import HoldfastError, from_os_error
+from holdfast.model.files import PRIVATE, Access, create
 
 _NAME = re.compile(r"(\.?)([0-9a-f]{16})-([0-9a-f]{16})")
 _SPARE = 4  # files that are kept for later
@@ -31,12 +32,13 @@ _open_files: weakref.WeakSet[_HoldFile] = weakref.WeakSet()
 class _HoldFile:
     """A hold's file. It is locked when it is made, and while an operation is in progress."""
 
-    def __init__(self, folder: Path | str, seq: int) -> None:
+    def __init__(self, folder: Path | str, seq: int, access: Access = PRIVATE) -> None:
         self.nonce = secrets.token_bytes(8)
         self._folder = str(folder)  # as text: a Path costs as much as the calls below
         self._seq = seq
         self._path = self._named(seq)
-        self._fd = locked_file(f"{folder}/.{seq:016x}-{self.nonce.hex()}", self._path)
+        draft = f"{folder}/.{seq:016x}-{self.nonce.hex()}"
+        self._fd = locked_file(draft, self._path, access)
         _open_files.add(self)
 
     def _named(self, seq: int) -> str:
@@ -113,8 +115,9 @@ class LocalHold:
 class Holds:
     """The holds of this process on one store. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
         self._folder = folder
+        self._access = access
         self._spare: deque[_HoldFile] = deque()
         weakref.finalize(self, _remove_all, self._spare)
 
@@ -129,7 +132,7 @@ class Holds:
                 return LocalHold(file, self._spare)
             file.remove()
         try:
-            return LocalHold(_HoldFile(self._folder, seq), self._spare)
+            return LocalHold(_HoldFile(self._folder, seq, self._access), self._spare)
         except OSError as error:
             raise from_os_error(error, "beginning an operation on the store") from error
 
@@ -168,10 +171,10 @@ def living(folder: Path) -> list[tuple[int, bytes]]:
     return alive
 
 
-def locked_file(draft: Path | str, final: Path | str) -> int:
+def locked_file(draft: Path | str, final: Path | str, access: Access = PRIVATE) -> int:
     """A new file that nobody ever sees unlocked: it gets its name after the lock."""
     while True:
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = create(draft, access, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             os.rename(draft, final)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.model.disk import Disk, Sync
 from holdfast.model.errors import Conflict, from_os_error
+from holdfast.model.files import PRIVATE, Access, create
 from holdfast.store.backends.contract import Behind, Tail
 from holdfast.store.backends.files import open_file, write_all
 from holdfast.store.backends.local import logfiles
@@ -41,10 +42,18 @@ class _Position(NamedTuple):
 class LocalLog:
     """Reads and appends. One thread at a time may use it; the backend sees to that."""
 
-    def __init__(self, folder: Path, tmp: Path, disk: Disk, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tmp: Path,
+        disk: Disk,
+        patience: float = PATIENCE,
+        access: Access = PRIVATE,
+    ) -> None:
         self._folder = folder
+        self._access = access
         self._place = str(folder)  # looked at often, and a Path is slow to say where it is
-        self._lock = LogLock(folder / "lock", patience)
+        self._lock = LogLock(folder / "lock", patience, access)
         self._tmp = tmp
         self._disk = disk
         self._position = _Position()
@@ -309,7 +318,7 @@ class LocalLog:
     def _publish(self, final: Path, data: bytes, what: Sync) -> None:
         draft = draft_path(self._tmp)
         try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = create(draft, self._access)
             try:
                 write_all(fd, data, 0)
                 self._disk.sync_file(fd, what)

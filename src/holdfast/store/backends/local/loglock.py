@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.model.errors import Conflict, from_os_error
+from holdfast.model.files import PRIVATE, Access, open_or_create
 
 PATIENCE = 30.0  # seconds
 
@@ -26,8 +27,9 @@ _locks: weakref.WeakSet[LogLock] = weakref.WeakSet()
 class LogLock:
     """Nobody else appends while it is held, neither another thread nor another process."""
 
-    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE, access: Access = PRIVATE) -> None:
         self._path = path
+        self._access = access
         self._patience = patience
         self._mutex = threading.Lock()
         self._fd = -1
@@ -59,9 +61,9 @@ class LogLock:
         if self._fd >= 0 and os.fstat(self._fd).st_nlink:
             return self._fd
         self.close()
-        flags = os.O_RDONLY if reading and self._path.exists() else os.O_RDWR | os.O_CREAT
+        flags = os.O_RDONLY if reading and self._path.exists() else os.O_RDWR
         try:
-            self._fd = os.open(self._path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+            self._fd = open_or_create(self._path, self._access, flags | os.O_NONBLOCK)
         except OSError as error:
             raise from_os_error(error, "locking the log") from error
         return self._fd

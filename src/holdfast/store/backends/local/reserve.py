@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.model.files import PRIVATE, Access, create
 from holdfast.store.backends.local.sweeping import draft_path
 
 NAME = "reserve"
@@ -16,7 +17,8 @@ SIZE = 64 * 1024  # an entry that drops thousands of checkpoints, and the ones a
 class Reserve:
     """The file that takes the space."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, access: Access = PRIVATE) -> None:
+        self._access = access
         self._path = str(root / NAME)  # looked for often, and a Path is slow to say where it is
         self._tmp = root / "tmp"
 
@@ -38,7 +40,7 @@ class Reserve:
 
     def _make(self) -> None:
         draft = draft_path(self._tmp)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = create(draft, self._access)
         try:
             os.posix_fallocate(fd, 0, SIZE)
             draft.rename(self._path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.model.disk import Disk
 from holdfast.model.errors import from_os_error
+from holdfast.model.files import PRIVATE, Access, make_folder, publish
 from holdfast.store.backends.local.sweeping import draft_path
 
 FOLDER = "keys"
@@ -18,7 +19,8 @@ _LIMIT = 64 * 1024  # bytes; no slot has more
 class SlotFiles:
     """The folder `keys` of a store; there is none where nothing is encrypted."""
 
-    def __init__(self, root: Path, disk: Disk) -> None:
+    def __init__(self, root: Path, disk: Disk, access: Access = PRIVATE) -> None:
+        self._access = access
         self._root = root
         self._folder = root / FOLDER
         self._disk = disk
@@ -44,18 +46,16 @@ class SlotFiles:
 
     def put(self, name: str, data: bytes) -> None:
         try:
-            self._folder.mkdir(exist_ok=True)
+            make_folder(self._folder, self._access)
             self._disk.sync_directory(self._root, "slots' place")
-            draft = draft_path(self._root / "tmp")
-            with draft.open("xb") as file:
-                file.write(data)
-                file.flush()
-                self._disk.sync_file(file.fileno(), "slot data")
-            try:
-                os.link(draft, self._folder / f"{name}.json")
-            finally:
-                draft.unlink()
-            self._disk.sync_directory(self._folder, "slot name")
+            publish(
+                self._folder / f"{name}.json",
+                data,
+                draft=draft_path(self._root / "tmp"),
+                replace=False,
+                access=self._access,
+                sync=(self._disk, "slot data", "slot name"),
+            )
         except OSError as error:
             raise from_os_error(error, "writing a key slot") from error
 

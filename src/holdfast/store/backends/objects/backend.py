@@ -36,7 +36,7 @@ class ObjectPack(PackDraft):
     """A pack being written, in the cache; publishing it is uploading it."""
 
     def __init__(self, backend: ObjectBackend, name: bytes) -> None:
-        super().__init__(backend.cache.spool(), 0o600)
+        super().__init__(backend.cache.spool())
         self._backend = backend
         self._name = name
 

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.model.errors import from_os_error
+from holdfast.model.files import create, make_folder
+from holdfast.store.backends.files import write_all
 
 LIMIT = 10 * 1024**3
 _FOLDERS = ("log", "folds", "packs", "tails", "tmp")
@@ -43,12 +45,12 @@ class Cache:
     def _make(self) -> None:
         self._make_folders()
         probe = self.spool()
-        probe.touch()
+        os.close(create(probe))
         probe.unlink()
 
     def _make_folders(self) -> None:
         for name in _FOLDERS:
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+            make_folder(self.root / name)
 
     def path(self, key: str) -> Path | None:
         """The file of an object, if it is here; it counts as used now."""
@@ -91,7 +93,8 @@ class Cache:
         """Keep an object's bytes if there is room; a disk that is full is no reason to fail."""
         draft = self.spool()
         try:
-            draft.write_bytes(data)
+            with open(create(draft), "wb", buffering=0) as file:
+                write_all(file.fileno(), data, 0)
             self.adopt(draft, key)
         except OSError:
             draft.unlink(missing_ok=True)
