@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.model.errors import BadInput, Unsupported, UsageError
+from holdfast.model.errors import BadInput, Conflict, Denied, Unsupported, UsageError
 from holdfast.model.files import Exposure, exposure
 from holdfast.model.home import default_store_url, home
 from holdfast.store import slots
@@ -66,16 +66,22 @@ def open_store(
     backend = open_backend(address, create=create, shared=shared, environ=environ)
     try:
         _warn_of_exposure(backend, environ)
-        cipher = _cipher(backend, given, encrypt, ask, environ)
         keys = keyring or load_keyring(environ)
         kept = not isinstance(backend, MemoryBackend)
         copies, prints = (
             home(environ) / what / backend.store_id if kept else None
             for what in ("copies", "prints")
         )
-        store = Store(
-            backend, keys, cipher, Copies(copies, keys, cipher), Prints(prints, keys, cipher)
-        )
+        store, failure = None, None
+        for cipher in _ciphers(backend, given, encrypt, ask, environ):
+            aids = Copies(copies, keys, cipher), Prints(prints, keys, cipher)
+            try:
+                store = Store(backend, keys, cipher, *aids)
+                break
+            except Denied as error:  # the log is encrypted with the key of another slot
+                failure = failure or error
+        if store is None:
+            raise failure or Denied(f"nothing opens the store at {backend.url}")
         if encrypt:
             store.declare()
         return store
@@ -111,35 +117,48 @@ def secrets_of(environ: Mapping[str, str]) -> list[Secret]:
     return found
 
 
-def _cipher(
+def _ciphers(
     backend: Backend,
     given: list[Secret],
     encrypt: bool,
     ask: Ask | None,
     environ: Mapping[str, str],
-) -> Cipher:
-    """What a store is read and written with."""
+) -> Iterator[Cipher]:
+    """What a store is read and written with; several where only the log can tell."""
     encrypted = slots.is_encrypted(backend)
     if not encrypted and not encrypt:
         if given:
             raise BadInput(
                 f"the store at {backend.url} is not encrypted", hint="open it without a secret"
             )
-        return PLAIN
+        yield PLAIN
+        return
     offered = given or secrets_of(environ)
     if not offered and ask is not None and (asked := ask(not encrypted)) is not None:
         offered = [asked]
     if encrypted:
-        return AesCipher(slots.unlock(backend, offered)[0])
+        yield from _openings(backend, offered)
+        return
     if not offered:
         raise UsageError(
             "an encrypted store needs a passphrase or a key file",
             hint="set HOLDFAST_PASSPHRASE, or name a key file",
         )
-    data_key = slots.begin(backend, offered[0])
+    try:
+        data_key = slots.begin(backend, offered[0])
+    except Conflict:
+        if not slots.is_encrypted(backend):
+            raise
+        yield from _openings(backend, offered)  # another process made it just now
+        return
     for more in offered[1:]:
         slots.add(backend, data_key, more)
-    return AesCipher(data_key)
+    yield AesCipher(data_key)
+
+
+def _openings(backend: Backend, offered: list[Secret]) -> Iterator[Cipher]:
+    for data_key, _ in slots.candidates(backend, offered):
+        yield AesCipher(data_key)
 
 
 def open_backend(

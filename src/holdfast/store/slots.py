@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets as random
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,19 @@ from blake3 import blake3
 
 from holdfast.model import moment
 from holdfast.model.disk import Disk
-from holdfast.model.errors import BadInput, Conflict, Corrupt, Denied, NotFound, from_os_error
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    Corrupt,
+    Denied,
+    NotFound,
+    Unsupported,
+    from_os_error,
+)
 from holdfast.model.files import create
 from holdfast.store.backends.contract import Backend
-from holdfast.store.cipher import DATA_KEY_SIZE, load_aes
+from holdfast.store.cipher import DATA_KEY_SIZE, AesCipher, load_aes
+from holdfast.store.log.entries import Encrypted, decode_entry
 
 SECRET_SIZE = 32
 COST = 2**17  # scrypt's n; with r = 8 it takes 128 MiB and a few tenths of a second
@@ -32,6 +41,7 @@ _MEMORY = 1024**3  # bytes; a slot that asks for more is not one of ours
 _FILE_CONTEXT = "holdfast store v1 key file"
 _MAX_FILE = 64 * 1024
 VERSION = 1
+FIRST = "0" * 16  # the name of the slot that makes a store an encrypted one
 
 Kind = Literal["passphrase", "file"]
 
@@ -116,7 +126,8 @@ def listed(backend: Backend) -> list[SlotInfo]:
 
 
 def begin(backend: Backend, secret: Secret, cost: int = COST) -> bytes:
-    """Make a new store an encrypted one; gives its data key. Raises Conflict when it is not new."""
+    """Make a new store an encrypted one; gives its data key. Raises Conflict when it is not new, or
+    when another process was faster: the first slot has a fixed name, so that there is one."""
     tail = backend.entries(0)
     if tail.frames or tail.base:
         raise Conflict(
@@ -126,27 +137,59 @@ def begin(backend: Backend, secret: Secret, cost: int = COST) -> bytes:
     if backend.slots():
         raise Conflict(f"the store at {backend.url} is encrypted already")
     data_key = random.token_bytes(DATA_KEY_SIZE)
-    add(backend, data_key, secret, cost)
+    add(backend, data_key, secret, cost, name=FIRST)
     return data_key
 
 
 def unlock(backend: Backend, offered: Sequence[Secret]) -> tuple[bytes, str]:
     """The data key, and the slot that gave it. Raises Denied when no secret fits."""
+    check = _declared(backend)
+    first = None
+    for data_key, name in candidates(backend, offered):
+        first = first or (data_key, name)
+        if not check or AesCipher(data_key).check == check:
+            return data_key, name
+    assert first is not None  # or Denied was raised
+    return first
+
+
+def candidates(backend: Backend, offered: Sequence[Secret]) -> Iterator[tuple[bytes, str]]:
+    """What the secrets open: data keys, and the slots that gave them. Raises Denied when there is
+    none.
+
+    There is more than one key where two processes have made the same store, each with a slot of its
+    own: then the log tells which one it is encrypted with.
+    """
     slots, damage = _readable(backend)
+    fits = False
     for secret in offered:
         for name, slot in slots.items():
             if slot.kind == secret.kind:
                 data_key = _unwrap(slot, name, backend.store_id, secret)
                 if data_key is not None:
-                    return data_key, name
+                    fits = True
+                    yield data_key, name
+    if fits:
+        return
     if damage is not None and not slots:
         raise damage
     raise _refusal(backend, {slot.kind for slot in slots.values()}, offered)
 
 
-def add(backend: Backend, data_key: bytes, secret: Secret, cost: int = COST) -> str:
-    """Wrap the data key by one more secret; gives the slot's name."""
-    name = random.token_hex(8)
+def _declared(backend: Backend) -> bytes:
+    """What the log says that its data key is known by; empty where it says nothing yet."""
+    for frame in backend.entries(0).frames:
+        with suppress(Corrupt, Unsupported):
+            if isinstance(entry := decode_entry(frame.header), Encrypted):
+                return entry.check
+    return b""
+
+
+def add(
+    backend: Backend, data_key: bytes, secret: Secret, cost: int = COST, name: str | None = None
+) -> str:
+    """Wrap the data key by one more secret; gives the slot's name, a random one by default."""
+    name = name or random.token_hex(8)
     scrypt = secret.kind == "passphrase"
     slot = Slot(
         kind=secret.kind,

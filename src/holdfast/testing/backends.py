@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.errors import Corrupt, NotFound
+from holdfast.model.errors import Conflict, Corrupt, NotFound
 from holdfast.store.backends.contract import Backend, Behind, Buffer
 from holdfast.store.log.frames import Frame, Signed
 
@@ -165,6 +165,8 @@ class BackendSuite(ABC):
         backend.put_slot(one, b"wrapped")
         backend.put_slot(two, b"too")
         assert self.open(place).slots() == {one: b"wrapped", two: b"too"}
+        with pytest.raises(Conflict):
+            self.open(place).put_slot(one, b"another")
         backend.remove_slot(one)
         backend.remove_slot(one)
         assert self.open(place).slots() == {two: b"too"}

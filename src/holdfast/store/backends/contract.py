@@ -236,7 +236,8 @@ class Backend(Volumes, Protocol):
         ...
 
     def put_slot(self, name: str, data: bytes) -> None:
-        """Durably add a key slot under a name of 16 hex digits that is not in use."""
+        """Durably add a key slot under a name of 16 hex digits; raises Conflict when there is one
+        of that name, also when another process has just made it."""
         ...
 
     def remove_slot(self, name: str) -> None:

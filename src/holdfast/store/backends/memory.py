@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.model.errors import Corrupt, NotFound
+from holdfast.model.errors import Conflict, Corrupt, NotFound
 from holdfast.store.backends.contract import Behind, Buffer, Pulse, Tail, VolumeInfo, Volumes
 from holdfast.store.log.frames import Damage, Frame, Signed
 
@@ -224,7 +224,8 @@ class MemoryBackend:
         return dict(self._slots)
 
     def put_slot(self, name: str, data: bytes) -> None:
-        self._slots[name] = data
+        if self._slots.setdefault(name, data) is not data:
+            raise Conflict(f"there is a key slot {name} already")
 
     def remove_slot(self, name: str) -> None:
         self._slots.pop(name, None)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from holdfast.model.disk import Disk
-from holdfast.model.errors import from_os_error
+from holdfast.model.errors import Conflict, from_os_error
 from holdfast.model.files import PRIVATE, Access, make_folder, publish
 from holdfast.store.backends.local.sweeping import draft_path
 
@@ -56,6 +56,8 @@ class SlotFiles:
                 access=self._access,
                 sync=(self._disk, "slot data", "slot name"),
             )
+        except FileExistsError:
+            raise Conflict(f"there is a key slot {name} already") from None
         except OSError as error:
             raise from_os_error(error, "writing a key slot") from error
 
