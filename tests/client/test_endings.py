@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from tests.client.scripted import begun
+from websockets.asyncio.server import ServerConnection, serve
+
+from holdfast import Sandbox
 from holdfast.client.endings import Ending, announced
+from holdfast.model.errors import HoldfastError
 from holdfast.protocol.sandbox_messages import Status
 
 
@@ -48,3 +54,23 @@ def test_an_end(words: str, awaited: Status | None, state: str, why: str) -> Non
 )
 def test_no_end(words: str, awaited: Status | None) -> None:
     assert heard(words, awaited) is None
+
+
+async def test_a_server_that_talks_nonsense_is_given_up() -> None:
+    """Whoever waits for what cannot be read is told, and does not wait for ever."""
+
+    async def nonsense(connection: ServerConnection) -> None:
+        say = await begun(connection)
+        await say(event="stdout", data="no base64 at all!", encoding="base64", offset=3)
+        await connection.wait_closed()
+
+    async with serve(nonsense, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        sandbox = await Sandbox.create(f"http://127.0.0.1:{port}", token="x")
+        async with asyncio.timeout(20):
+            process = await sandbox.exec("bash", "true", binary=True)
+            with pytest.raises(HoldfastError, match="cannot be understood"):
+                await process.stdout.read_all()
+            assert (await process.wait()).code is None
+            with pytest.raises(HoldfastError):
+                await sandbox.exec("bash", "true")

@@ -12,7 +12,7 @@ from tests.server.conftest import Server, Starter
 from tests.server.sandbox_client import Wire, attach, created
 
 from holdfast import Sandbox
-from holdfast.model.errors import BadInput, Denied, NotFound
+from holdfast.model.errors import BadInput, Denied, NotFound, Unsupported
 from holdfast.protocol.sandbox_messages import CreateRequest
 from holdfast.protocol.sandbox_messages import Limits as Asked
 from holdfast.sandbox.allowance import Allowance
@@ -298,3 +298,19 @@ def test_no_tenant_has_the_owners_name(tmp_path: Path) -> None:
     path.write_text(f'[""]\ntoken = "{ONE}"\n')
     with pytest.raises(BadInput, match="cannot be read"):
         read(path, None)
+
+
+async def test_no_network_comes_back_either(start: Starter) -> None:
+    """Neither with a checkpoint nor with a template that were made when there was one."""
+    first = start("--engine", "process", "--pool", "0")
+    sandbox = await Sandbox.create(
+        first.address, token=first.token, network=True, enable_checkpoint=True
+    )
+    await sandbox.save_template("online")
+    await sandbox.checkpoint()
+    second = start("--engine", "process", "--pool", "0", "--network", "off")
+    assert (await refusal(second, template="online"))["hint"] == "serve --network on"
+    with pytest.raises(Unsupported, match="host's network"):
+        await Sandbox.attach(
+            second.address, sandbox.sandbox_id, sandbox.sandbox_token, token=second.token
+        )

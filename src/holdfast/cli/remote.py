@@ -34,10 +34,13 @@ def server_option(command: click.Command) -> click.Command:
 def post(invocation: Invocation, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
     """What the server that runs a subject answers. Raises what it refused, Denied without its
     token, or HoldfastError when it does not answer."""
-    from holdfast.model.errors import Denied, HoldfastError, UsageError
+    from holdfast.model.addresses import server_address
+    from holdfast.model.errors import BadInput, Denied, HoldfastError, UsageError
 
-    if not _is_address(url):
-        raise UsageError(f"not a server's address: {url!r}", hint=ADDRESS_HINT)
+    try:
+        server_address(url)
+    except BadInput as error:
+        raise UsageError(str(error), hint=error.hint) from None
     token = _token(invocation)
     try:
         status, told = _send(_request("POST", url.rstrip("/") + path, token, body))
@@ -62,13 +65,13 @@ def ask(
 ) -> Any:
     """What the server answers that was named, or that the settings name. Raises the error that it
     gave, BadInput for what is no address, or HoldfastError when it cannot be reached."""
-    from holdfast.model.errors import BadInput, HoldfastError
+    from holdfast.model.addresses import server_address
+    from holdfast.model.errors import HoldfastError
 
     settings = invocation.settings()
     default = f"http://{settings['host'].value}:{settings['port'].value}"
     where = (server or default).rstrip("/")
-    if not _is_address(where):
-        raise BadInput(f"not a server's address: {where!r}", hint=ADDRESS_HINT)
+    server_address(where)
     try:
         status, told = _send(_request(method, where + path, _token(invocation), body))
     except OSError as error:
@@ -82,28 +85,14 @@ def ask(
     return told
 
 
-def _is_address(url: str) -> bool:
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, half of an IPv6 address
-        return False
-    return bool(named) and url.isprintable() and " " not in url
-
-
 def _token(invocation: Invocation) -> str | None:
     """The server's token. Raises BadInput for one that cannot be sent, and does not repeat it."""
-    from holdfast.model.errors import BadInput
+    from holdfast.model.addresses import check_token
 
     token = invocation.settings()["token"].value
     if not isinstance(token, str):
         return None
-    if not token.isprintable() or max(token) > "\xff":  # a header is Latin-1, on one line
-        raise BadInput(
-            "HOLDFAST_TOKEN has characters that no header can carry", hint="a line break, perhaps"
-        )
+    check_token(token, "HOLDFAST_TOKEN")
     return token
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from holdfast.cli.quantities import duration_text, parse_size, size_text
+from holdfast.model.addresses import server_address
 from holdfast.model.errors import BadInput, Denied, from_os_error
 from holdfast.model.home import home
 
@@ -49,6 +50,10 @@ def _size(value: object) -> object:
 def _url(value: object) -> object:
     if not isinstance(value, str) or not value.startswith(("http://", "https://")):
         raise ValueError("expected an address like http://server-1:8787")
+    try:
+        server_address(value)
+    except BadInput:
+        raise ValueError("expected an address like http://server-1:8787") from None
     return value.rstrip("/")
 
 

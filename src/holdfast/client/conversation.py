@@ -197,6 +197,14 @@ class Conversation:
     # -- hearing
 
     async def _read(self) -> None:
+        try:
+            await self._hear_all()
+        except HoldfastError as error:
+            self._give_up(error)
+        except Exception as error:  # noqa: BLE001  told to all who wait, who would wait for ever
+            self._give_up(HoldfastError(f"the server cannot be understood: {error!r:.200}"))
+
+    async def _hear_all(self) -> None:
         while True:
             while self.link is not None and (message := await self.link.receive()) is not None:
                 await self._hear(message)
@@ -236,7 +244,10 @@ class Conversation:
                 continue  # the server has not noticed yet that the old one is gone
             await self._hear(first)
             if self._is_armed():
-                await self._go_on(self.link)
+                try:
+                    await self._go_on(self.link)
+                except Unreachable:
+                    continue  # it broke again at once
                 self._whole.set()
                 return True
             return False

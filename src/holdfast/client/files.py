@@ -62,7 +62,10 @@ class Files:
         return FilePiece(data, int(told["size"]))
 
     async def read_text(self, path: str) -> str:
-        return (await self.read(path)).decode()
+        try:
+            return (await self.read(path)).decode()
+        except UnicodeDecodeError:
+            raise BadInput(f"{path} is not UTF-8 text", hint="`read` gives its bytes") from None
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file, as a whole or not at all; missing folders are made."""

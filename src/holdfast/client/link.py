@@ -8,9 +8,10 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
-from holdfast.model.errors import BadInput, Denied, HoldfastError, NotFound, Unsupported
+from holdfast.model.addresses import check_token, server_address
+from holdfast.model.errors import Denied, HoldfastError, NotFound, Unsupported
 from holdfast.model.tracing import outgoing
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ class Unreachable(HoldfastError):
 
 def address(url: str, path: str, **query: str) -> str:
     """Where a WebSocket goes. Raises BadInput for what is no address of a server."""
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES or not parts.netloc:
-        raise BadInput(f"not a server's address: {url!r}", hint="e.g. http://127.0.0.1:8787")
+    parts = server_address(url, tuple(SCHEMES))
     asked = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
     return urlunsplit(
         (SCHEMES[parts.scheme], parts.netloc, parts.path.rstrip("/") + path, asked, "")
@@ -65,6 +64,7 @@ class Link:
             raise Unsupported(
                 "the sandbox client needs websockets", hint="pip install 'holdfast[server]'"
             ) from None
+        check_token(token)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         if cookies:
             headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
@@ -82,7 +82,7 @@ class Link:
             if status == 404:
                 raise NotFound("the server has no sandboxes at this address") from None
             raise Unreachable(f"the server answered {status}") from None
-        except (OSError, TimeoutError, websockets.WebSocketException) as error:
+        except (OSError, TimeoutError, UnicodeError, websockets.WebSocketException) as error:
             raise Unreachable(
                 f"the server cannot be reached: {error}", hint="is it running, at this address?"
             ) from None

@@ -6,10 +6,11 @@ import http.client
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from holdfast.client.link import Unreachable
-from holdfast.model.errors import BadInput, Denied, HoldfastError, all_kinds
+from holdfast.model.addresses import check_token, server_address
+from holdfast.model.errors import Denied, HoldfastError, all_kinds
 from holdfast.model.tracing import outgoing, usable
 
 SECONDS = 120.0
@@ -21,10 +22,8 @@ class Web:
 
     def __init__(self, url: str, token: str | None) -> None:
         """Raises BadInput for what is no address of a server."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"not a server's address: {url!r}", hint="e.g. http://127.0.0.1:8787")
-        self._parts = parts
+        self._parts = server_address(url)
+        check_token(token)
         self._token = token
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
@@ -45,7 +44,7 @@ class Web:
             link.request(method, self._parts.path.rstrip("/") + path, body, dict(outgoing(headers)))
             answer = link.getresponse()
             data = answer.read(MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise Unreachable(
                 f"the server cannot be reached: {error}", hint="is it running, at this address?"
             ) from None

@@ -303,6 +303,7 @@ class Fleet:
         """Whether it can be restored here, as far as that can be said. Raises HoldfastError."""
         self._check_going()
         self.admission.check(tenant)
+        self._maker.check_network(kept.request)
         if kept.tenant == tenant.name:
             tenant.allowance.check(kept.request, self.engine.name)
         kept.check(self.engine, self._catalogue.find(kept.request.image).digest)

@@ -12,13 +12,13 @@ import socket
 import time
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.model import tracing
+from holdfast.model.addresses import server_address
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Conflict, Denied
+from holdfast.model.errors import BadInput, Conflict, Denied
 from holdfast.model.owner import Owner
 from holdfast.model.readiness import readable
 from holdfast.sandbox import keeping
@@ -68,8 +68,11 @@ def ask(store: Store, owner: Owner, plea: Plea) -> bool:
     """Whether the owner put it away; False when it cannot be asked. Raises Denied for a wrong
     sandbox token, Conflict when the owner refuses."""
     seal = store.seal(plea.message)
-    parts = urlsplit(owner.url or "")
-    if not seal or parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = server_address(owner.url or "")
+    except BadInput:
+        return False  # as somebody wrote it into the store
+    if not seal or not parts.hostname:
         return False
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection

@@ -57,10 +57,7 @@ class Maker:
             raise Unsupported("this server takes no checkpoints")
         if request.engine not in (None, "auto", engine.name):
             raise Unsupported(f"this server has the engine {engine.name}, not {request.engine}")
-        if request.network and not self._settings.network:
-            raise Unsupported(
-                "this server gives no sandbox the host's network", hint="serve --network on"
-            )
+        self.check_network(request)
         if request.network:
             engine.capabilities.need("network", engine.name)
         if request.offline and (request.network or request.ports or request.egress):
@@ -80,6 +77,14 @@ class Maker:
         if request.template is not None and request.offline:
             raise BadInput(
                 "what runs in a template was begun before", hint="leave `offline` or it away"
+            )
+
+    def check_network(self, request: CreateRequest) -> None:
+        """Whether this server gives the host's network, if that is asked for: by whoever makes a
+        sandbox, by a template, or by a checkpoint. Raises Unsupported."""
+        if request.network and not self._settings.network:
+            raise Unsupported(
+                "this server gives no sandbox the host's network", hint="serve --network on"
             )
 
     async def make(self, request: CreateRequest, tenant: Tenant = OWNER) -> Made:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, Conflict, HoldfastError, NotFound
+from holdfast.model.errors import BadInput, Conflict, HoldfastError, NotFound, Unsupported
 from holdfast.protocol.sandbox_messages import CreateRequest, ExecuteRequest
 from holdfast.sandbox import keeping, languages
 from holdfast.sandbox.admission import OWNER, Tenant
@@ -169,6 +169,8 @@ class Templates:
         stock = await self._stock(str(request.template), tenant)
         kept = stock.kept
         tenant.allowance.check(kept.request, self._workshop.engine.name)
+        if kept.request.network and not self._settings.network:
+            raise Unsupported("the template has the host's network", hint="serve --network on")
         if request.image not in (None, kept.request.image or "default"):
             raise BadInput("the template has another image", hint="leave the image away")
         if request.network and not kept.request.network:

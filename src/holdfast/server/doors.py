@@ -114,12 +114,25 @@ def only(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
     return found
 
 
-def access_of(routes: Iterable[BaseRoute], scope: Scope) -> Access | None:
-    """Who may use what a request asks for; None where there is no such route."""
-    for each in routes:
-        if isinstance(each, _HttpRoute | _SocketRoute) and each.matches(scope)[0] is Match.FULL:
-            return each.access
-    return None
+class Accesses:
+    """Who may use what a request asks for, by the routes of an application."""
+
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self._routes = list(routes)
+        self._plain = {getattr(each, "path", "") for each in self._routes}
+        self._known: dict[tuple[str, str, str], Access] = {}  # of paths without parameters
+
+    def of(self, scope: Scope) -> Access | None:
+        """None where there is no such route."""
+        key = (scope["type"], scope.get("method", ""), scope["path"])
+        if (known := self._known.get(key)) is not None:
+            return known
+        found = next((each for each in self._routes if each.matches(scope)[0] is Match.FULL), None)
+        if not isinstance(found, _HttpRoute | _SocketRoute):
+            return None
+        if scope["path"] in self._plain:
+            self._known[key] = found.access
+        return found.access
 
 
 def of_routes(routes: Iterable[BaseRoute]) -> list[Door]:

@@ -17,7 +17,8 @@ from holdfast.drill import Drill, drill, noted
 from holdfast.drill.choosing import choose
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.model.errors import Conflict
+from holdfast.server import background
 from holdfast.server.doors import Access, route
 from holdfast.server.operations import Text, read_body
 from holdfast.view import verified
@@ -64,7 +65,10 @@ class Drills:
 
     def begin(self) -> None:
         if self._schedule.hours > 0:
-            self._task = asyncio.create_task(self._keep_drilling(), name="holdfast drills")
+            every = self._schedule.hours * 3600
+            self._task = asyncio.create_task(
+                background.repeat("drilling", lambda: min(LOOK_SECONDS, every / 4), self._drill_due)
+            )
 
     async def close(self) -> None:
         if self._task is not None:
@@ -129,15 +133,9 @@ class Drills:
         heads = [each.head for each in self._store.subjects() if each.head is not None]
         return choose(heads, drilled, patterns=patterns, most=most)
 
-    async def _keep_drilling(self) -> None:
+    async def _drill_due(self) -> None:
         every = self._schedule.hours * 3600
-        while True:
-            await asyncio.sleep(min(LOOK_SECONDS, every / 4))
-            last = await asyncio.to_thread(noted.last, self._store.url)
-            ago = (moment.now() - moment.from_text(last["time"])).total_seconds() if last else every
-            if ago < every or self._busy.locked():
-                continue
-            try:
-                await self.run(self._schedule.patterns, self._schedule.most)
-            except HoldfastError:
-                log.exception("no drill could be made")  # the next one is tried all the same
+        last = await asyncio.to_thread(noted.last, self._store.url)
+        ago = (moment.now() - moment.from_text(last["time"])).total_seconds() if last else every
+        if ago >= every and not self._busy.locked():
+            await self.run(self._schedule.patterns, self._schedule.most)

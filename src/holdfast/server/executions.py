@@ -18,6 +18,7 @@ from holdfast.protocol.sandbox_messages import (
 )
 from holdfast.sandbox.execution import Execution
 from holdfast.sandbox.live import LiveSandbox
+from holdfast.server import background
 from holdfast.server.connection import Connection
 from holdfast.server.files import data_of
 from holdfast.server.windows import Windows
@@ -36,6 +37,7 @@ class Executions:
         self._inputs: dict[Execution, _Input] = {}
         self._windows = Windows()
         self._reconnecting: asyncio.TimerHandle | None = None
+        self._catching_up: asyncio.Task[None] | None = None
 
     async def begin(self, sandbox: LiveSandbox, request: ExecuteRequest) -> None:
         try:
@@ -72,7 +74,14 @@ class Executions:
 
     def _follow(self, sandbox: LiveSandbox, execution: Execution) -> None:
         execution.process.follower = True
-        self._followers[execution] = asyncio.create_task(self._pass_on(sandbox, execution))
+        self._followers[execution] = background.begin(
+            "passing output on", lambda: self._pass_on(sandbox, execution), self._fault
+        )
+
+    async def _fault(self) -> None:
+        """Its client would wait for ever for what is not passed on."""
+        told = HoldfastError("the server failed", hint="its log says why")
+        await self._connection.tell(Fact.FAULT, error=told)
 
     async def follow_none(self) -> None:
         """Nothing more is passed on when this returns."""
@@ -142,8 +151,13 @@ class Executions:
         does not know the word, and is told what runs all the same."""
         if any(True for _ in sandbox.executions):
             self._reconnecting = asyncio.get_running_loop().call_later(
-                RECONNECT_SECONDS, lambda: asyncio.ensure_future(self.catch_up(sandbox))
+                RECONNECT_SECONDS, self._catch_up_later, sandbox
             )
+
+    def _catch_up_later(self, sandbox: LiveSandbox) -> None:
+        self._catching_up = background.begin(
+            "telling what runs", lambda: self.catch_up(sandbox), self._fault
+        )
 
     # -- input, and the end
 
@@ -187,6 +201,8 @@ class Executions:
         """They go on without a client, and wait for none."""
         if self._reconnecting is not None:
             self._reconnecting.cancel()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         for execution, task in self._followers.items():
             task.cancel()
             execution.process.unfollow()
@@ -203,7 +219,7 @@ class _Input:
         self._execution = execution
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._held = 0
-        self.task = asyncio.create_task(self._give())
+        self.task = background.begin("giving input", self._give)
 
     def add(self, data: bytes, end: bool) -> None:
         if self._held + len(data) > MOST_INPUT:

@@ -25,7 +25,7 @@ from holdfast.model.errors import Denied
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.handing import is_sealed
 from holdfast.server.answers import SIGNED_IN, failed, to_login, wants_page
-from holdfast.server.doors import SAFE, Access, access_of
+from holdfast.server.doors import SAFE, Access, Accesses
 from holdfast.server.tenants import TENANT, digest
 
 COOKIE = "holdfast"
@@ -119,7 +119,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._pass = credentials
-        self._routes = routes  # which say who may use them
+        self._accesses = Accesses(routes)
         self._login = login  # whether there is a page where people trade the token for a cookie
         self._public = public  # the origin under which browsers know this server, if that is told
 
@@ -158,7 +158,7 @@ class Guard:
             return is_loopback(host_of(headers.get("host", "")))
         if scope[SIGNED_IN]:
             return True
-        access = access_of(self._routes, scope)
+        access = self._accesses.of(scope)
         if access is Access.STORE:  # the route looks at the seal
             return is_sealed(scope["path"], headers.get("authorization", ""))
         if scope[TENANT] is not None and access is not None and access.for_tenants:

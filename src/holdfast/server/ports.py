@@ -22,6 +22,7 @@ from holdfast.sandbox.admission import OWNER
 from holdfast.sandbox.fleet import Fleet, check_holder
 from holdfast.sandbox.live import LiveSandbox
 from holdfast.sandbox.switchboard import Channel
+from holdfast.server import background
 from holdfast.server.doors import Access, route, websocket
 from holdfast.server.guard import COOKIE, SANDBOX_PROTOCOL, offered
 from holdfast.server.tenants import tenant_of
@@ -77,7 +78,11 @@ class Ports:
         try:
             link = h11.Connection(h11.CLIENT)
             # It may answer before it has read everything.
-            sending = asyncio.create_task(_send(request, link, channel, sandbox))
+            sending = background.begin(
+                "passing a request on",
+                lambda: _send(request, link, channel, sandbox),
+                channel.close,
+            )
             head = await _head(link, channel)
         except (OSError, h11.ProtocolError) as error:
             await channel.close()
@@ -176,8 +181,10 @@ async def _send(
             sandbox.touch()
             await channel.write(link.send(h11.Data(data=block)) or b"")
         await channel.write(link.send(h11.EndOfMessage()) or b"")
+        await request.receive()  # nothing more comes, but that the client leaves
     except (OSError, h11.LocalProtocolError, ClientDisconnect):
-        await channel.close()  # whoever waits for the answer hears it
+        pass
+    await channel.close()  # whoever waits for the answer hears it
 
 
 async def _head(link: h11.Connection, channel: Channel) -> h11.Response:

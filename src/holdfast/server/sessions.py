@@ -24,6 +24,7 @@ from holdfast.protocol.session_messages import (
     ResultMessage,
     ShutdownMessage,
 )
+from holdfast.server import background
 from holdfast.session import Session
 from holdfast.session.dialogue import Dialogue
 from holdfast.session.result import Repr
@@ -202,20 +203,25 @@ class Sessions:
 
     def begin(self) -> None:
         """From now on, those that nobody uses are put away."""
-        self._watch = asyncio.create_task(self._put_idle_away(), name="holdfast idle sessions")
+        self._watch = asyncio.create_task(
+            background.repeat(
+                "putting idle sessions away",
+                lambda: min(IDLE_LOOK, self.idle_seconds / 4),
+                self._put_idle_away,
+            )
+        )
 
     async def _put_idle_away(self) -> None:
-        while True:
-            await asyncio.sleep(min(IDLE_LOOK, self.idle_seconds / 4))
-            for name, console in list(self._consoles.items()):
-                if console.idle_seconds <= self.idle_seconds:
-                    continue
-                minutes = self.idle_seconds / 60
-                try:
-                    await self.stop(name, "idle", f"nothing was typed for {minutes:g} minutes")
-                except HoldfastError as error:
-                    console.touched = time.monotonic()  # tried again when it is idle again
-                    log.warning("session/%s could not be put away: %s", name, error)
+        for name, console in list(self._consoles.items()):
+            if console.idle_seconds <= self.idle_seconds:
+                continue
+            minutes = self.idle_seconds / 60
+            try:
+                await self.stop(name, "idle", f"nothing was typed for {minutes:g} minutes")
+            except HoldfastError as error:
+                log.warning("session/%s could not be put away: %s", name, error)
+            finally:
+                console.touched = time.monotonic()  # tried again when it is idle again
 
     async def stop(self, name: str, reason: str = "stopped", why: str = "it was stopped") -> None:
         """End a session after a checkpoint. Raises NotFound; what cannot be saved does not keep it

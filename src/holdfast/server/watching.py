@@ -16,7 +16,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.errors import HoldfastError
-from holdfast.server import shapes
+from holdfast.server import background, shapes
 from holdfast.server.crossing import Crossing
 from holdfast.server.sandboxes import accept
 
@@ -83,18 +83,15 @@ class Watcher:
             hello = {"event": "hello", "sequence": self._picture.sequence, **self._told}
             listener.tell(_text({**hello, "running": self._running()}))
             self._listeners.add(listener)
-            self._looking = self._looking or asyncio.create_task(self._look_again())
+            self._looking = self._looking or asyncio.create_task(
+                background.repeat("watching the store", lambda: self._seconds, self._look)
+            )
             await _until_it_leaves(socket, listener)
         finally:
             self._listeners.discard(listener)
             if not self._listeners and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
-
-    async def _look_again(self) -> None:
-        while True:
-            await asyncio.sleep(self._seconds)
-            await self._look()
 
     async def _look(self) -> None:
         before = self._picture
