@@ -266,6 +266,14 @@ def test_commands_of_the_prompt(program: Run) -> None:
     assert "did you mean %rollback?" in wrong.err
 
 
+def test_lines_of_ipython_say_where_they_work(program: Run) -> None:
+    done = program("repl", "w", stdin="a = 1\na?\n!ls\n%timeit a\n%matplotlib inline\na\n")
+    assert done.out == "1\n"
+    assert done.err.count("HOLDFAST_SESSION=w ipython --ext holdfast") == 4
+    assert "SyntaxError" not in done.err
+    assert "help(a)" in done.err
+
+
 @pytest.mark.parametrize("word", ["exit", "quit()"])
 def test_leaving_as_python_does(program: Run, word: str) -> None:
     done = program("repl", "w", stdin=f"a = 1\n{word}\nprint('still here')\n")

@@ -24,7 +24,8 @@ def command(invocation: Invocation, name: str, fresh: bool, trust: bool) -> None
     """Open a Python prompt whose every cell is checkpointed.
 
     However it ends, the same command goes on with the session NAME where it was. Lines that begin
-    with % are commands to the prompt: %help lists them.
+    with % are commands to the prompt: %help lists them. What IPython has besides (df?, !ls,
+    %timeit) is in IPython: HOLDFAST_SESSION=NAME ipython --ext holdfast.
     """
     with invocation.store(create=True) as store:
         asyncio.run(_prompt(invocation, store, name, fresh, trust))

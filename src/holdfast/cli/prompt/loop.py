@@ -55,7 +55,7 @@ class Loop:
             if cell is None:
                 return
             try:
-                command = magics.parse(cell)
+                command = magics.parse(cell, self._session.name)
                 if command is None:
                     await self._cell(cell)
                 elif command.name == "quit":
