@@ -20,17 +20,38 @@ class Item:
     size_bytes: int = 0
     type_name: str = ""
     summary: str = ""  # how much of it there is: a shape, a length, a number
+    secrets: tuple[str, ...] = ()  # names of those that were left out of it
+
+
+class Items(tuple[Item, ...]):
+    """The items of a report; called, their names with them, as a mapping's `items()` gives them."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Iterator[tuple[str, Item]]:
+        return ((item.name, item) for item in self)
+
+
+_NO_ITEMS = Items()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All items of a capture or a restore."""
+    """All items of a capture or a restore, in their order.
 
-    items: tuple[Item, ...] = ()
+    It is read as a mapping from names to items is: `report["rows"]`, `"rows" in report`, `get`,
+    `keys()`, `values()`, `items()`, `dict(report)`. A loop over it gives the items themselves.
+    """
+
+    items: Items = _NO_ITEMS
+
+    def __post_init__(self) -> None:
+        if type(self.items) is not Items:
+            object.__setattr__(self, "items", Items(self.items))
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> Report:
-        return cls(tuple(items))
+        return cls(Items(items))
 
     @property
     def complete(self) -> bool:
@@ -51,10 +72,25 @@ class Report:
         )
 
     def __getitem__(self, name: str) -> Item:
-        for item in self.items:
-            if item.name == name:
-                return item
-        raise KeyError(name)
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.items or any(item.name == name for item in self.items)
+
+    def get(self, name: str) -> Item | None:
+        """The item of that name, or None."""
+        return next((item for item in self.items if item.name == name), None)
+
+    def keys(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(item.name for item in self.items)
+
+    def values(self) -> tuple[Item, ...]:
+        """The items."""
+        return tuple(self.items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
