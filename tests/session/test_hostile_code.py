@@ -174,7 +174,7 @@ async def test_reasons_tell_no_secrets(session: Session) -> None:
         "def fail(): raise ValueError('again ' + password)\n"
         "a = Bad('cannot log in with ' + password)\n"
         "b = Bad('key AKIA' + 'A' * 16 + ' refused')\n"
-        "c = Bad('POST /?token=abcdef&x=1')\n"
+        "c = Bad('POST /?token=a1B2c3D4e5F6g7H8&x=1')\n"
         "own, back = Own(), Back()"
     )
     cp = await session.checkpoint()

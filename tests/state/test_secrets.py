@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.secret_corpus import DATA, KEYS, NAMED
 
 from holdfast.model.errors import BadInput
 from holdfast.state import StateManager
@@ -24,7 +25,7 @@ class Account:
 
 
 class Pair(NamedTuple):
-    token: str
+    secret: str
     n: int
 
 
@@ -49,7 +50,7 @@ WAYS = {
     "config.api_key",
     "keys[1]",
     "account.password",
-    "pair.token",
+    "pair.secret",
     "binary.secret",
     "odd[1]",
     "odd.password",
@@ -133,7 +134,7 @@ def test_nobody_else_has_them(kept: dict[str, Any]) -> None:
 def test_they_are_given_again(kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with_secrets(kept).checkpoint()
     monkeypatch.setenv("HOLDFAST_SECRET_PASSWORD", PASSWORD)
-    secrets = {"config.api_key": PASSWORD, "token": PASSWORD, "secret": PASSWORD}
+    secrets = {"Config.Api_Key": "wrong", "API_KEY": PASSWORD, "secret": PASSWORD}
     manager = StateManager.load("s", types=[Account, Pair], secrets=secrets, **kept)
     assert manager.state_data["config"]["api_key"] == PASSWORD
     assert manager.state_data["account"] == Account("ada", PASSWORD)
@@ -146,10 +147,129 @@ def test_they_are_given_again(kept: dict[str, Any], monkeypatch: pytest.MonkeyPa
 
 
 def test_what_only_looks_like_one_can_be_kept(kept: dict[str, Any]) -> None:
-    manager = StateManager("s", not_secret=["token", "example"], **kept)
-    manager.state_data.update({"token": "NUMBER", "example": KEY, "password": "x"})
-    assert [item.name for item in manager.checkpoint().report] == ["password"]
-    assert StateManager.load("s", **kept).state_data == {"token": "NUMBER", "example": KEY}
+    options = {"keep_secrets": ["pin_password", "example"], "leave_out": ["study_id"]}
+    manager = StateManager("s", **options, **kept)
+    manager.state_data.update(
+        {
+            "pin_password": "pinned", "example": KEY, "password": "x", "study_id": "ada",
+            "inner": {1: 2, "example": KEY, "study_id": b"bob"},
+        }
+    )  # fmt: skip
+    left = {item.name for item in manager.checkpoint().report}
+    assert left == {"password", "study_id", "inner.study_id"}
+    assert StateManager.load("s", **kept).state_data == {
+        "pin_password": "pinned", "example": KEY,
+        "inner": {1: 2, "example": KEY, "study_id": None},
+    }  # fmt: skip
+
+
+def test_all_secrets_can_be_kept(kept: dict[str, Any]) -> None:
+    state = {"password": "x", "keys": [KEY, KEY.encode()], "odd": {1: KEY, "secret": b"y"}}
+    manager = StateManager("s", keep_secrets=True, **kept)
+    manager.state_data.update(state)
+    assert list(manager.checkpoint().report) == []
+    assert StateManager.load("s", **kept).state_data == state
+
+
+@pytest.mark.parametrize("options", [{"keep_secrets": "x"}, {"leave_out": [1]}, {"leave_out": 3}])
+def test_names_to_keep_are_a_list(options: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="names of keys"):
+        StateManager("s", directory=tmp_path, **options)
+
+
+def test_words_of_data_are_saved(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    manager.state_data.update({"rows": [{name: text} for name, text in DATA]})
+    assert list(manager.checkpoint().report) == []
+    assert StateManager.load("s", **kept).state_data == manager.state_data
+
+
+def test_keys_of_providers_are_in_no_file(tmp_path: Path) -> None:
+    manager = StateManager("s", directory=tmp_path)
+    named = [{name: text, "bytes": {name: text.encode()}} for name, text in NAMED.values()]
+    manager.state_data.update({"keys": list(KEYS.values()), "named": named})
+    report = manager.checkpoint().report
+    assert len(report) == len(KEYS) + 2 * len(NAMED)
+    written = everything_written(tmp_path).decode()
+    for text in (*KEYS.values(), *(text for _, text in NAMED.values())):
+        assert len(text) < 5 or max(text.split("\n"), key=len) not in written
+
+
+# -- each checkpoint has its own ---------------------------------------------------------------
+
+
+def test_each_checkpoint_gives_its_own_secret(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    manager.state_data["config"] = {"api_key": "first", "n": 1}
+    first = manager.checkpoint()
+    manager.state_data["config"]["api_key"] = "second"
+    second = manager.checkpoint()
+    manager.rollback(first)
+    assert manager.state_data["config"]["api_key"] == "first"
+    manager.rollback(second)
+    assert manager.state_data["config"]["api_key"] == "second"
+    manager.rollback(manager.rollback(first))
+    assert manager.state_data["config"]["api_key"] == "first"
+
+
+def test_a_fork_has_secrets_of_its_own(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    manager.state_data["config"] = {"api_key": "mine"}
+    made = manager.checkpoint()
+    fork = manager.fork("other")
+    assert fork.state_data["config"]["api_key"] == "mine"
+    fork.state_data["config"]["api_key"] = "its own"
+    fork.checkpoint()
+    manager.rollback(made)
+    assert manager.state_data["config"]["api_key"] == "mine"
+    earlier = manager.fork("third", made)
+    assert earlier.state_data["config"]["api_key"] == "mine"
+
+
+def test_a_list_that_changed_gets_no_secret(kept: dict[str, Any]) -> None:
+    """The first account's token must not become the second's."""
+    made = StateManager("s", **kept)
+    made.state_data["accounts"] = [
+        {"name": "a", "secret": "of a"},
+        {"name": "b", "secret": "of b"},
+    ]
+    both = made.checkpoint()
+    del made.state_data["accounts"][0]
+    made.checkpoint()
+    made.rollback(both)
+    assert [each["secret"] for each in made.state_data["accounts"]] == ["of a", "of b"]
+    # Another process has only what it was told for the list as it was then.
+    other = StateManager.load("s", **kept)
+    other.state_data["accounts"] = [{"name": "b", "secret": "of b"}]
+    other.checkpoint()
+    other.rollback(both)
+    assert other.state_data["accounts"] == [{"name": "a"}, {"name": "b"}]
+    assert {item.name: item.outcome for item in other.report} == {
+        "accounts[0].secret": "skipped",
+        "accounts[1].secret": "skipped",
+    }
+    other.state_data["accounts"] = [
+        {"name": "a", "secret": "new a"},
+        {"name": "b", "secret": "new b"},
+    ]
+    other.checkpoint()
+    other.rollback(both)
+    assert [each["secret"] for each in other.state_data["accounts"]] == ["new a", "new b"]
+
+
+def test_a_failed_stage_gets_its_secrets_back(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    manager.state_data["config"] = {"password": "x"}
+
+    def work() -> None:
+        with manager.stage("work"):
+            manager.state_data["config"]["password"] = "y"
+            manager.checkpoint()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert manager.state_data["config"] == {"password": "x"}
 
 
 def test_a_secret_that_was_in_a_plain_file_is_not_lost(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class ItemReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: int = 0
     type_name: str = ""
     summary: str = ""
+    secrets: tuple[str, ...] = ()  # names of those that were left out of it
 
 
 class ReadyMessage(Message, frozen=True, kw_only=True):
@@ -111,6 +112,8 @@ class CheckpointMessage(Message, frozen=True, kw_only=True):
     reads: bool = False  # whether the host can read the memory of a copy of the worker
     ahead: bool = False  # whether memory may come ahead of the capture
     stood: bool = False  # whether the copy that made the last one stood still: none does it now
+    keep_secrets: bool | tuple[str, ...] = False  # names, or all
+    leave_out: tuple[str, ...] = ()  # names of more secrets
 
 
 class CapturingMessage(Message, frozen=True, kw_only=True):
@@ -186,6 +189,7 @@ class RestoreMessage(Message, frozen=True, kw_only=True):
     parts: int = 0
     files: int = 0  # that travel with this message to a worker
     secrets: dict[str, str] = {}
+    binary_secrets: dict[str, bytes] = {}  # those that may be no text
     trust: bool = False
 
 

@@ -142,6 +142,7 @@ def report_of(items: tuple[ItemReport, ...]) -> Report:
             size_bytes=item.size_bytes,
             type_name=item.type_name,
             summary=item.summary,
+            secrets=item.secrets,
         )
         for item in items
     )

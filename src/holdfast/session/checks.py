@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.model.errors import BadInput
+from holdfast.model.secrets import Rule
 from holdfast.protocol.frames import MAX_FRAME
 
 _ROOM = 4096  # of a frame, for everything but the text
@@ -65,6 +66,35 @@ def count(what: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise BadInput(f"{what} is {value!r}, not a number of {least} or more")
     return value
+
+
+def secrets(what: str, value: object) -> dict[str, str | bytes]:
+    """Names and their texts or bytes. Raises BadInput, without telling a text."""
+    if not isinstance(value, Mapping):
+        return {**texts(what, value)}
+    binary = {name: given for name, given in value.items() if isinstance(given, bytes)}
+    for name in binary:
+        text(f"a name in {what}", name)
+    return {**texts(what, {k: v for k, v in value.items() if k not in binary}), **binary}
+
+
+def rule(keep_secrets: object, leave_out: object) -> Rule:
+    """What a session takes for secrets. Raises BadInput."""
+    for what, value in (("keep_secrets", keep_secrets), ("leave_out", leave_out)):
+        if what == "keep_secrets" and isinstance(value, bool):
+            continue
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            kinds = "True or a list of names" if what == "keep_secrets" else "a list of names"
+            raise BadInput(
+                f"{what} is {type(value).__name__}, not {kinds}", hint=f"{what}=['some_name']"
+            )
+    kept = keep_secrets if isinstance(keep_secrets, bool) else _names("keep_secrets", keep_secrets)
+    return Rule.of(kept, _names("leave_out", leave_out))
+
+
+def _names(what: str, given: object) -> list[str]:
+    assert isinstance(given, Iterable)
+    return [text(f"a name in {what}", name) for name in given]
 
 
 def texts(what: str, value: object) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.model.errors import BadInput, CaptureFailed, HoldfastError, UsageError
+from holdfast.model.secrets import Rule
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import (
     CapturingMessage,
@@ -27,7 +28,7 @@ from holdfast.protocol.session_messages import (
     Variable,
     WorkerMessage,
 )
-from holdfast.session import checks, work
+from holdfast.session import checks, omissions, work
 from holdfast.session.arriving import Arriving, Coming, Left
 from holdfast.session.checkpoints import Stored
 from holdfast.session.execution import Execution
@@ -338,6 +339,7 @@ class Driver:
         save_to_disk: bool,
         max_item_bytes: int | None,
         max_checkpoint_bytes: int | None,
+        rule: Rule,
         base: int = 0,
         timeout: float | None = WORK_TIMEOUT,
         ahead: TakeAhead | None = None,
@@ -362,6 +364,8 @@ class Driver:
             reads=can_read(worker.pid),
             ahead=ahead is not None,
             stood=stood,
+            keep_secrets=rule.keep_all or tuple(sorted(rule.keep)),
+            leave_out=tuple(sorted(rule.leave_out)),
         )
         conversation = work.capture(worker, message, ahead)
         made = await self._asked_for(worker, message, "capture", timeout, conversation)
@@ -380,22 +384,25 @@ class Driver:
         self,
         checkpoint_id: str,
         stored: Stored,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str | bytes],
         timeout: float | None = WORK_TIMEOUT,
     ) -> RestoredMessage | None:
         """Replace the namespace; None when the worker ended over it.
 
+        Of the secrets, the worker is sent those that the checkpoint's report asks for.
         Raises HoldfastError, and then the namespace is as it was.
         """
         worker = self._asked()
         request = self._request()
+        asked = omissions.chosen(secrets, stored.parts)
         with Mapped(request, stored.memory) as mapped:
             message = RestoreMessage(
                 request_id=request,
                 checkpoint_id=checkpoint_id,
                 parts=len(stored.parts) + len(mapped.messages),
                 files=len(mapped.files),
-                secrets=dict(secrets),
+                secrets={k: v for k, v in asked.items() if isinstance(v, str)},
+                binary_secrets={k: v for k, v in asked.items() if isinstance(v, bytes)},
             )
             conversation = work.restore(worker, message, stored.parts, mapped)
             return await self._within(worker, request, "restore", timeout, conversation)

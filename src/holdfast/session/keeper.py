@@ -255,8 +255,9 @@ class Keeper:
     ) -> Coming:
         item, most = self._settings.max_item_bytes, self._settings.max_checkpoint_bytes
         stood, self._stood = self._stood, False
+        rule = self._settings.rule
         capture = partial(
-            self._driver.capture, reason, stage, save_to_disk, item, most, stood=stood
+            self._driver.capture, reason, stage, save_to_disk, item, most, rule, stood=stood
         )
         base = self._history.base() if save_to_disk else 0
         if base <= 0:
@@ -394,7 +395,7 @@ class Keeper:
     async def restore(
         self,
         reference: Reference | None,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str | bytes],
         trust: bool,
         timeout: float | None,
     ) -> Report:
@@ -408,7 +409,11 @@ class Keeper:
         return report
 
     async def rollback(
-        self, to: Reference | None, secrets: Mapping[str, str], trust: bool, timeout: float | None
+        self,
+        to: Reference | None,
+        secrets: Mapping[str, str | bytes],
+        trust: bool,
+        timeout: float | None,
     ) -> Report:
         """The head moves on to a new checkpoint, and the worker follows; or neither does."""
         await self.saving.settled()
@@ -448,7 +453,7 @@ class Keeper:
         self,
         store: Store,
         target: Checkpoint,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str | bytes],
         trust: bool,
         timeout: float | None = WORK_TIMEOUT,
         launching: Launching | None = None,

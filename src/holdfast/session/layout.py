@@ -100,6 +100,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...] = ()
     definitions: tuple[Definition, ...] = ()
     imports: tuple[Import, ...] = ()
+    # Names of the secrets that the cells lost; None where older versions left texts instead.
+    left_out: tuple[str, ...] | None = None
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

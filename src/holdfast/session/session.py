@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random_names
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,9 @@ class Session:
         store: Store | str | None = None,
         fresh: bool = False,
         on_input: Answer | None = None,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | bytes] | None = None,
+        keep_secrets: bool | Iterable[str] = False,
+        leave_out: Iterable[str] = (),
         python: str | None = None,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -64,6 +66,8 @@ class Session:
         options = Options(
             on_input=on_input,
             secrets=secrets,
+            keep_secrets=keep_secrets,
+            leave_out=leave_out,
             python=python,
             cwd=cwd,
             env=env,
@@ -305,7 +309,7 @@ class Session:
         self,
         reference: Reference | None = None,
         *,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | bytes] | None = None,
         trust: bool = False,
         timeout: float | None = WORK_TIMEOUT,
     ) -> Report:
@@ -334,7 +338,7 @@ class Session:
         self,
         to: Reference | None = None,
         *,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | bytes] | None = None,
         trust: bool = False,
         timeout: float | None = WORK_TIMEOUT,
     ) -> Report:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from holdfast.model.errors import BadInput
+from holdfast.model.secrets import Rule, from_environment, plain_name
 from holdfast.session import checks
 from holdfast.session.autosave import Automatic
 from holdfast.session.driver import Answer
@@ -17,14 +18,14 @@ from holdfast.session.limits import Limits
 from holdfast.session.workers import Launch
 from holdfast.store import retention
 
-_SECRET = "HOLDFAST_SECRET_"
-
 
 class Options(TypedDict, total=False):
     """The options of `Session`, for everything else that makes one."""
 
     on_input: Answer | None
-    secrets: Mapping[str, str] | None
+    secrets: Mapping[str, str | bytes] | None
+    keep_secrets: bool | Iterable[str]
+    leave_out: Iterable[str]
     python: str | None
     cwd: str | Path | None
     env: Mapping[str, str] | None
@@ -42,7 +43,8 @@ class Settings:
 
     launch: Launch
     limits: Limits
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str | bytes]
+    rule: Rule  # of what is a secret
     on_input: Answer | None
     max_item_bytes: int | None
     max_checkpoint_bytes: int | None
@@ -73,7 +75,8 @@ class Settings:
         return cls(
             launch=launch,
             limits=Limits.of(options.get("memory_limit"), options.get("cpu_limit")),
-            secrets=checks.texts("secrets", options.get("secrets")),
+            secrets=checks.secrets("secrets", options.get("secrets")),
+            rule=checks.rule(options.get("keep_secrets", False), options.get("leave_out", ())),
             on_input=answer,
             max_item_bytes=checks.size("max_item_bytes", options.get("max_item_bytes")),
             max_checkpoint_bytes=most,
@@ -82,15 +85,16 @@ class Settings:
             keep=retention.DEFAULT if keep is None and automatic is not None else keep,
         )
 
-    def given(self, secrets: Mapping[str, str] | None) -> dict[str, str]:
-        """All secrets that a restore may put in again. Raises BadInput."""
-        environ = {
-            key.removeprefix(_SECRET): value
-            for key, value in os.environ.items()
-            if key.startswith(_SECRET)
-        }
-        named = checks.texts("secrets", secrets)
-        return {**checks.texts("environ", environ), **self.secrets, **named}
+    def given(self, secrets: Mapping[str, str | bytes] | None) -> dict[str, str | bytes]:
+        """All secrets that a restore may put in again, by name. Raises BadInput."""
+        found: dict[str, str | bytes] = {}
+        environ = checks.texts("environ", from_environment(os.environ))
+        for more in (environ, self.secrets, checks.secrets("secrets", secrets)):
+            # Upper and lower case mean the same name, and the last that is given counts.
+            again = set(map(plain_name, more))
+            found = {name: text for name, text in found.items() if plain_name(name) not in again}
+            found.update(more)
+        return found
 
 
 def _automatic(value: object) -> Automatic:

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.model import moment
 from holdfast.model.errors import BadInput, Corrupt, Unsupported
+from holdfast.model.secrets import Rule
 from holdfast.state.values import JSON, encode
 from holdfast.state.versions import FIRST
 
@@ -155,7 +156,9 @@ def _from_plain_json(raw: dict[str, Any]) -> dict[str, Any]:
     """Version 0: plain JSON without a version or lineage, in which `$type` was an ordinary key."""
     state = raw.get("state_info")
     if isinstance(state, dict):
-        state = encode(state, harmless=None).state  # what stands in a file is no secret any more
+        state = encode(
+            state, rule=Rule.of(True)
+        ).state  # what stands in a file is no secret any more
     return {**raw, "state_info": state, "schema_version": 1}
 
 

@@ -10,12 +10,12 @@ import dataclasses
 import enum
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.model.secrets import secret_name, secret_value
+from holdfast.model.secrets import LEAST, SURE, USUAL, Rule, looks_made, said_by, secret_value
 from holdfast.state import arrays, scalars
 from holdfast.state.rows import FEWEST, Rows
 from holdfast.state.types import Types, is_named_tuple, name_of
@@ -27,12 +27,12 @@ MAX_DEPTH = 100
 _TYPED_LEVELS = 3  # how many levels of JSON a typed value takes at most
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what JSON readers and the store keep exactly
 _AS_IS = frozenset((bool, type(None)))
-_SHORT = 15  # no key of a known format is shorter
+_SHORT = LEAST
 
 # What goes in and comes out is of any type by nature; hence the Any in this module.
 
-# What is known of keys that were met: True for one that names a secret. Keys come again and again.
-_keys: dict[str, bool] = {}
+# What is known of keys that were met: what each says of its text. Keys come again and again.
+_keys: dict[str, int] = {}
 _MANY_KEYS = 50_000
 _TEXT_ONLY = frozenset((str,))
 _FLAT = frozenset((str, int, float, bool, type(None)))
@@ -79,13 +79,10 @@ class RefusalError(Exception):
 class Encoder:
     """Encodes one state. `classes` are those it met that a file will name."""
 
-    def __init__(
-        self, types: Types, last: Seen | None = None, harmless: Container[str] | None = ()
-    ) -> None:
-        """`last` is what an earlier pass has seen. What stands under one of the keys that are
-        `harmless` is no secret; None: nothing is."""
+    def __init__(self, types: Types, last: Seen | None = None, rule: Rule = USUAL) -> None:
+        """`last` is what an earlier pass has seen; `rule` says what is a secret."""
         self.types = types
-        self._harmless = harmless
+        self._rule = rule
         self.classes: set[type] = set()
         self.left_out: list[LeftOut] = []
         self.seen = Seen({}, {}, {})
@@ -147,7 +144,7 @@ class Encoder:
 
     def mapping(self, value: dict[str, Any]) -> dict[str, Any]:
         packed = dict(value)  # a copy: another thread may be adding keys
-        before, harmless = self._before, self._harmless
+        before, rule = self._before, self._rule
         left = len(self.left_out)
         key = ""
         try:
@@ -156,11 +153,13 @@ class Encoder:
                 if hidden is None:
                     hidden = _learn(key)
                 cls = type(item)
-                if harmless is None or key in harmless:
-                    if cls is str or cls is bytes:
+                if rule is not USUAL:
+                    hidden = rule.says(key)
+                    if (cls is str or cls is bytes) and (
+                        rule.kept(key) or (rule.keep_all and not hidden)
+                    ):
                         packed[key] = self._kept(item)
                         continue
-                    hidden = False
                 if cls is str:
                     known = before.get(id(item))
                     if known is not None and known is item and not hidden:
@@ -168,11 +167,14 @@ class Encoder:
                         continue
                     if len(item) < _SHORT and not hidden and item.isascii():
                         continue
-                    packed[key] = self._leave_out(item) if hidden and item else self._text(item)
+                    if hidden and item and (hidden == SURE or looks_made(item)):
+                        packed[key] = self._leave_out(item)
+                    else:
+                        packed[key] = self._text(item)
                 elif cls is int:
                     if not _INT_MIN <= item <= _INT_MAX:
                         packed[key] = self.value(item)
-                elif cls is bytes and hidden and item:
+                elif cls is bytes and hidden and item and (hidden == SURE or looks_made(item)):
                     packed[key] = self._leave_out(item)
                 elif cls not in _AS_IS:
                     packed[key] = self.value(item)
@@ -246,7 +248,7 @@ class Encoder:
         if self._before.get(id(text)) is text:
             self.seen.texts[id(text)] = text
             return text
-        if len(text) >= _SHORT and self._harmless is not None and secret_value(text):
+        if len(text) >= _SHORT and not self._rule.keep_all and secret_value(text):
             return self._leave_out(text)
         if _has_surrogate(text):
             return self._escaped(text)
@@ -294,10 +296,12 @@ class Encoder:
     def _member(self, key: object, item: Any) -> Any:
         """What stands under a key that JSON cannot have."""
         if type(item) in (str, bytes) and isinstance(key, str):
-            if self._harmless is None or key in self._harmless:
+            if self._rule.kept(key):
                 return self._kept(item)
-            if item and secret_name(key):
+            if self._rule.secret(key, item):
                 return self._leave_out(item)
+            if self._rule.keep_all:
+                return self._kept(item)
         return self.value(item)
 
     def _odd_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
@@ -318,7 +322,7 @@ class Encoder:
         return packed
 
     def _scalar(self, value: Any) -> dict[str, Any]:
-        if type(value) is bytes and self._harmless is not None and secret_value(value):
+        if type(value) is bytes and not self._rule.keep_all and secret_value(value):
             return self._leave_out(value)
         kind = scalars.BY_CLASS[type(value)]
         try:
@@ -411,13 +415,13 @@ def _has_plain_keys(value: dict[Any, Any]) -> bool:
     return TYPE not in value
 
 
-def _learn(key: str) -> bool:
-    """Remember whether a key names a secret; raises RefusalError for what can be no key."""
+def _learn(key: str) -> int:
+    """Remember what a key says of its text; raises RefusalError for what can be no key."""
     if _has_surrogate(key):
         raise RefusalError("the key is not valid Unicode")
     if len(_keys) > _MANY_KEYS:
         _keys.clear()
-    hidden = secret_name(key)
+    hidden = said_by(key)
     if key != TYPE:  # which is only ever a key of the outermost dict
         _keys[key] = hidden
     return hidden

@@ -16,6 +16,7 @@ from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, Unsupported, UsageError
 from holdfast.model.report import Report
+from holdfast.model.secrets import Rule
 from holdfast.state import changes, lineage, names, registry, values
 from holdfast.state import document as documents
 from holdfast.state.autosave import Autosave
@@ -67,7 +68,8 @@ class StateManager:
         checkpoint_limit: int = CHECKPOINT_LIMIT,
         types: Iterable[type] = (),
         secrets: Mapping[str, str | bytes] | None = None,
-        not_secret: Iterable[str] = (),
+        keep_secrets: bool | Iterable[str] = False,
+        leave_out: Iterable[str] = (),
         version: int = FIRST,
         migrations: Mapping[int, Step] | None = None,
         clock: Clock = moment.now,
@@ -76,8 +78,9 @@ class StateManager:
         """Begin with an empty state; `load` takes up a saved one.
 
         `types` may be rebuilt on load. `secrets` are put in again where they were left out; what
-        stands under a key in `not_secret` is never left out. `version` is that of the
-        application's schema, and `migrations[n]` makes a state of version n one of version n + 1.
+        stands under a key in `keep_secrets` is never left out, and True keeps all of them;
+        `leave_out` are keys of more secrets. `version` is that of the application's schema, and
+        `migrations[n]` makes a state of version n one of version n + 1.
         Raises BadInput for a session id that cannot be a file name, or an impossible limit.
         """
         self.session_id = names.check_session_id(new_id() if session_id is None else session_id)
@@ -87,7 +90,7 @@ class StateManager:
         self.report = Report()  # what became of secrets when the state was loaded last
         self._app, self._clock, self._new_id = names.check_app(app), clock, new_id
         self._types = Types(types, below=known)
-        self._secrets, self._harmless = Secrets(secrets), _names("not_secret", not_secret)
+        self._secrets, self._rule = Secrets(secrets), _rule(keep_secrets, leave_out)
         self._versions = Versions(version, migrations)
         self._lock = threading.RLock()
         self._head: StateCheckpoint | None = None
@@ -210,7 +213,7 @@ class StateManager:
             target = self._target(_id(to))
             # Read before anything moves, so that a refusal leaves all as it is.
             document = self._place.read(target.id)
-            state = self._state(document, shared=self._under_way > 0)
+            state = self._state(document, target.origin, shared=self._under_way > 0)
             self._head = self._place.back_to(target, limit=self.checkpoint_limit)
             self._taken += 1
             self._is_durable(document, self._taken)
@@ -286,7 +289,7 @@ class StateManager:
                     state_version=source.state_version,
                     typed=source.typed,
                 )
-                state = self._state(first, shared=True)
+                state = self._state(first, came_from.origin if came_from else None, shared=True)
                 other._head = other._place.create(first)
                 other._replace(state)
                 other.parent_session = self.session_id
@@ -336,9 +339,7 @@ class StateManager:
     # inside
 
     def _encoded(self) -> values.Encoded:
-        encoded = values.encode(
-            self.state_data, self._types, last=self._seen, harmless=self._harmless
-        )
+        encoded = values.encode(self.state_data, self._types, last=self._seen, rule=self._rule)
         self._seen = encoded.seen
         for cls in encoded.classes:
             # This process made the instances itself, so it may also have them back.
@@ -350,7 +351,7 @@ class StateManager:
         """The state as it is now, without a time and a parent, and what is not in it."""
         encoded = self._encoded()
         self._taken += 1
-        report = self._secrets.left_out(encoded.left_out)
+        report = self._secrets.left_out(encoded.left_out, encoded.state)
         for item in report:
             # Said once: each checkpoint's report says it again.
             level = logging.DEBUG if item.name in self._warned else logging.WARNING
@@ -379,6 +380,7 @@ class StateManager:
             parent = self._head.origin if self._head else None
             made = self._place.add(document.after(parent), limit=self.checkpoint_limit)
             self._head = made.with_report(report)
+            self._secrets.belong(document.state_info, made.origin)
             if taken < self._durable and self._newest is not None:
                 # A later state was durable before: that stays the one which is loaded.
                 self._place.save(self._newest.after(self._head.id))
@@ -394,12 +396,16 @@ class StateManager:
         self._durable = taken
         self._newest = document if self._under_way else None
 
-    def _state(self, document: Document, *, shared: bool = False) -> dict[str, Any]:
+    def _state(
+        self, document: Document, checkpoint: str | None = None, *, shared: bool = False
+    ) -> dict[str, Any]:
         """The state that a document holds, of this application's version; in containers of its
-        own when those of the document are somebody else's, too."""
+        own when those of the document are somebody else's, too. `checkpoint` is the one that the
+        document is of, if it is of any."""
         state: dict[str, Any] = document.state_info
         if document.typed or shared:
-            state = values.decode(state, self._types, self._secrets)
+            secrets = self._secrets.of(state, checkpoint)
+            state = values.decode(state, self._types, secrets)
         self.report = self._secrets.report()
         return self._versions.bring_up(state, document.state_version)
 
@@ -424,7 +430,7 @@ class StateManager:
                 self.rollback(entry)
             except HoldfastError as failure:
                 log.warning("%s: no rollback to %s: %s", self.session_id, entry.id, failure)
-                self._replace(self._state(document, shared=True))
+                self._replace(self._state(document, entry.origin, shared=True))
                 try:
                     self.checkpoint(f"rollback to {entry.id}")
                 except HoldfastError as again:
@@ -454,7 +460,7 @@ class StateManager:
             new_id=self._new_id,
         )
         other._types, other._versions = self._types, self._versions
-        other._secrets, other._harmless = self._secrets, self._harmless
+        other._secrets, other._rule = self._secrets.copy(), self._rule
         return other
 
     def _note(self) -> None:
@@ -466,8 +472,11 @@ def _id(reference: Reference | None) -> str | None:
     return reference if reference is None or isinstance(reference, str) else reference.id
 
 
-def _names(what: str, given: Iterable[str]) -> frozenset[str]:
-    names = frozenset([given] if isinstance(given, str) else given)
-    if not all(isinstance(name, str) for name in names):
-        raise BadInput(f"{what} are names of keys: {sorted(map(repr, names))}")
-    return names
+def _rule(keep_secrets: bool | Iterable[str], leave_out: Iterable[str]) -> Rule:
+    try:
+        return Rule.of(keep_secrets, leave_out)
+    except TypeError as error:
+        raise BadInput(
+            f"keep_secrets and leave_out are names of keys: {error}",
+            hint="such as keep_secrets=['cache_key'], leave_out=['study_id']",
+        ) from None

@@ -7,11 +7,12 @@ Objects that are reachable twice come back as two equal objects.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.state.decoder import Decoder, MisfitError, Secret, no_secret
 from holdfast.state.encoder import Encoder, RefusalError, Seen
 from holdfast.state.types import Types, known
@@ -35,19 +36,18 @@ def encode(
     types: Types = known,
     *,
     last: Seen | None = None,
-    harmless: Container[str] | None = (),
+    rule: Rule = USUAL,
 ) -> Encoded:
     """The state as JSON, without what looks like a secret. Raises BadInput with the path.
 
-    `last` is what the encoding of an earlier state has seen; `harmless` are keys of no secrets;
-    None says that there are none at all.
+    `last` is what the encoding of an earlier state has seen; `rule` says what is a secret.
     """
     if not isinstance(state, dict):
         raise BadInput(f"state_data is a dict, not {type(state).__name__}")
     for key in list(state):
         if type(key) is not str:
             raise BadInput(f"a key of the state is text, not {type(key).__name__}: {key!r}")
-    encoder = Encoder(types, last, harmless)
+    encoder = Encoder(types, last, rule)
     try:
         packed = encoder.mapping(state)
     except RefusalError as refusal:

@@ -97,6 +97,14 @@ _LITERALS = frozenset(
 _NOTHING = frozenset({"PROTO", "FRAME", "READONLY_BUFFER"})
 
 
+def _referred(identity: Node) -> Node:
+    """What a persistent id means: a dict that lost secrets has the rest of it there."""
+    match identity:
+        case ("filled", int(), list(entries)):
+            return Pairs(list(zip(entries[::2], entries[1::2], strict=False)))
+    return Reference(identity)
+
+
 class _Machine:
     def __init__(self) -> None:
         self.stack: list[Node] = []
@@ -225,7 +233,7 @@ _STEPS: dict[str, _Step] = {
     "OBJ": lambda m, _: m.made(),
     "BUILD": lambda m, _: m.build(),
     "PERSID": lambda m, argument: m.stack.append(Reference(argument)),
-    "BINPERSID": lambda m, _: m.stack.append(Reference(m.pop())),
+    "BINPERSID": lambda m, _: m.stack.append(_referred(m.pop())),
     "NEXT_BUFFER": lambda m, _: m.stack.append(Reference("buffer")),
     "GET": lambda m, argument: m.get(argument),
     "BINGET": lambda m, argument: m.get(argument),

@@ -19,9 +19,11 @@ from holdfast.integrations.ipython.saving import Saving
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError, UsageError
 from holdfast.model.report import Report
+from holdfast.model.secrets import Rule
 from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, ItemReport
+from holdfast.session import checks, omissions
 from holdfast.session.arriving import Arriving
 from holdfast.session.captured import StoodStill
 from holdfast.session.checkpoints import SessionCheckpoint, Stored, report_of
@@ -120,9 +122,10 @@ class Notebook:
             if not names.is_own(name, value, hidden)
         }
         out = self._outputs()
-        known = secret_texts(self.workspace.namespace)
-        if any(_is_secret(value, known) for value in out.values()):
-            out = {number: value for number, value in out.items() if not _is_secret(value, known)}
+        rule = _rule()
+        known = secret_texts(self.workspace.namespace, rule)
+        if any(_is_secret(value, known, rule) for value in out.values()):
+            out = {n: value for n, value in out.items() if not _is_secret(value, known, rule)}
         return {**found, "Out": out} if out else found
 
     # -- cells ---------------------------------------------------------------------------
@@ -317,6 +320,7 @@ class Notebook:
             threads=self._others(),
             held=self._copies.held,
             at=self._copies.at,
+            rule=_rule(),
         )
         with warnings.catch_warnings():
             # The copy runs the capture only, in its one thread, and ends without any clean-up.
@@ -397,7 +401,7 @@ class Notebook:
 
     def _fill(self, stored: Stored) -> tuple[tuple[ItemReport, ...], Tracker]:
         """Fill the namespace with a checkpoint's; gives also what watches over its memory."""
-        secrets = Settings.of({}).given(None)
+        secrets = omissions.chosen(Settings.of({}).given(None), stored.parts)
         self._requests += 1
         # One of its own: when this fails, what the other one knows holds still.
         tracker = Tracker()
@@ -445,8 +449,20 @@ class Notebook:
             kept.extend([""] * (count + 1 - len(kept)))
 
 
-def _is_secret(value: object, known: frozenset[str]) -> bool:
-    return type(value) in (str, bytes) and value in known
+def _is_secret(value: object, known: frozenset[str], rule: Rule) -> bool:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return type(text) is str and (text in known or rule.secret(None, value))
+
+
+def _rule() -> Rule:
+    """What is a secret: `%env HOLDFAST_KEEP_SECRETS=cache_key` keeps one, or several (`a,b`), and
+    `1` keeps all; `HOLDFAST_LEAVE_OUT` has more names."""
+    kept, more = (os.environ.get(f"HOLDFAST_{name}", "") for name in ("KEEP_SECRETS", "LEAVE_OUT"))
+    return checks.rule(kept == "1" or _listed(kept), _listed(more))
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _bury(child: int) -> None:

@@ -9,6 +9,7 @@ from holdfast.session import layout
 from holdfast.session.layout import NAME, SEGMENT
 from holdfast.session.worker.codes import Place as Source
 from holdfast.session.worker.memory.tracker import Place
+from holdfast.session.worker.sources import note
 from holdfast.session.worker.units import Taken, Unit
 
 
@@ -19,17 +20,19 @@ class Account(NamedTuple):
     outcome: str
     reasons: list[str]
     size: int
+    secrets: tuple[str, ...] = ()  # the names of those that were left out
 
 
 def accounts(
     taken: list[Taken],
     apart: Mapping[str, str],
-    redacted: Mapping[Source, str],
+    redacted: Mapping[Source, tuple[str, ...]],
     places: Mapping[str, Place],
 ) -> list[Account]:
     """An account of each unit but segments, which belong to their containers.
 
-    `apart` has members that no longer share, `redacted` places whose source lost a secret.
+    `apart` has members that no longer share, `redacted` the names of the secrets that the source at
+    a place lost.
     """
     pieces: dict[str, list[Taken]] = {}
     for each in taken:
@@ -45,12 +48,13 @@ def accounts(
             whole = [each, *_within(each, pieces)]
             outcome, reasons = _judged(whole, apart.get(each.unit.member, ""), redacted)
             size = sum(len(part.data) for part in whole) + _beside(whole, places)
-            found.append(Account(each.unit, outcome, reasons, size))
+            names = tuple(name for part in whole for name in _secrets(part, redacted))
+            found.append(Account(each.unit, outcome, reasons, size, names))
     return found
 
 
 def _judged(
-    whole: list[Taken], first: str, redacted: Mapping[Source, str]
+    whole: list[Taken], first: str, redacted: Mapping[Source, tuple[str, ...]]
 ) -> tuple[str, list[str]]:
     # Pickled by itself, each member shows what is its own and not its neighbour's.
     reasons = [first]
@@ -60,7 +64,7 @@ def _judged(
         found = part.found
         reasons += found.notes
         reasons += [f"left out a secret: {name}" for name in found.secrets]
-        reasons += [redacted[place] for place in sorted(found.places)]
+        reasons += [note(redacted[place]) for place in sorted(found.places)]
         holes |= {f"{hole.type_name}: {hole.reason}": None for hole in found.holes}
         waiting = waiting and all(hole.revives for hole in found.holes)
     reasons = [reason for reason in dict.fromkeys(reasons) if reason]
@@ -68,6 +72,11 @@ def _judged(
         why = layout.MISSING if waiting else layout.HOLDS
         reasons.insert(0, why + "; ".join(list(holes)[:3]))
     return "placeholder" if holes else "rebuilt" if reasons else "exact", reasons
+
+
+def _secrets(part: Taken, redacted: Mapping[Source, tuple[str, ...]]) -> list[str]:
+    inside = [name for place in sorted(part.found.places) for name in redacted[place]]
+    return [*part.found.secrets, *inside]
 
 
 def _beside(whole: list[Taken], places: Mapping[str, Place]) -> int:

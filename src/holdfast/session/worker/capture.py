@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.secrets import USUAL, Rule, how_to_give
 from holdfast.session import layout
 from holdfast.session.layout import DEFINITION, NAME, PATCH, STATE, Definition, Record
 from holdfast.session.worker import budget, inventory, randomness, tiers, units
@@ -32,8 +33,8 @@ from holdfast.session.worker.memory.tracker import Tracker
 from holdfast.session.worker.placeholder import Placeholder, describe
 from holdfast.session.worker.pool import Pool
 from holdfast.session.worker.reasons import secret_texts
-from holdfast.session.worker.secrets import secret, suspect
-from holdfast.session.worker.sources import Kept
+from holdfast.session.worker.secrets import suspect
+from holdfast.session.worker.sources import Kept, note
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.taking import Taking
 from holdfast.session.worker.texts import type_name
@@ -62,6 +63,7 @@ class Capture:
         objects: Iterable[Any] = (),
         held: frozenset[str] = frozenset(),
         at: memoryview | None = None,
+        rule: Rule = USUAL,
     ) -> None:
         """`limit` is for one item, `most` for all of it. Raises CheckpointTooLarge.
 
@@ -69,18 +71,20 @@ class Capture:
         run beside this one where the process cannot tell. `earlier` is what captures before this
         one found out; `objects` are the arrays of many objects that are easily found. `held` are
         types that a copy of the process stood still at; which type it is at is written to `at`.
+        `rule` says what is a secret.
         """
         self._namespace = namespace
         self._all = namespace if names is None else names
         budget.check_ahead(self._all, most, limit)
         self._most = most
-        self._earlier = earlier or Earlier()
+        self._rule = rule
+        self._earlier = earlier or Earlier(rule)
         self._named = {id(namespace): layout.GLOBALS, id(builtins.__dict__): layout.BUILTINS}
         self._settled = self._earlier.settle(self._all, limit, self._named)
         self._owners = self._earlier.owners
         settled = self._settled.keys()
         self._names = {name: value for name, value in self._all.items() if name not in settled}
-        self._found: Inventory = inventory.take(namespace, codes, definitions, self._names)
+        self._found: Inventory = inventory.take(namespace, codes, definitions, self._names, rule)
         self._patches = definitions.patches.found()
         self._left = definitions.patches.left(namespace)
         around, self._unseen = (
@@ -97,7 +101,8 @@ class Capture:
             self._found.objects,
             kept,
             limit,
-            known=secret_texts(namespace),
+            known=secret_texts(namespace, rule),
+            rule=rule,
             tracker=tracker or Tracker.off(),
             threads=threads,
             blocks=blocks,
@@ -107,9 +112,10 @@ class Capture:
             held=held,
             at=at or memoryview(bytearray(8)).cast("Q"),
         )
-        self._kept = Kept(cells)
+        self._kept = Kept(cells, rule)
         self._records: list[Record] = []
         self._items = Items()
+        self._lacking: dict[str, list[str]] = {}  # secrets, by label of the definition without them
         self._tiers: set[str] = set()
 
     def kinds(self) -> Iterable[type]:
@@ -141,7 +147,10 @@ class Capture:
         method = layout.lowest(self._tiers)
         definitions = self._definitions()
         sources = layout.Sources(
-            cells=self._kept.cells(), definitions=definitions, imports=self._found.imports
+            cells=self._kept.cells(),
+            definitions=definitions,
+            imports=self._found.imports,
+            left_out=self._kept.left_out(),
         )
         self._items.describe(self._names)
         for settled in self._settled.values():
@@ -179,8 +188,7 @@ class Capture:
         for name, reason in (self._unseen | self._left).items():
             self._items.put(STATE + name, "skipped", "", reason)
         self._imports()
-        hidden, lower = self._found.hidden, self._lower
-        taking = Taking(self._around, self._named, hidden, self._earlier, lower)
+        taking = Taking(self._around, self._named, self._earlier, self._lower)
         self._settle(taking)
         taken = taking.taken(self._units())
         taken = taking.paired(taking.kept(taken + self._touched(taken, taking)))
@@ -211,9 +219,11 @@ class Capture:
             value = self._names[name]
             if type(value) is Placeholder:
                 self._placeholder(name, value)
-            elif secret(name, value):
-                self._secret(name)
+            elif self._rule.secret(name, value):
+                self._secret(name, type(value) is bytes)
             else:
+                if self._rule.kept(name):
+                    self._around.spared[id(value)] = value
                 own = value is self._namespace  # `everything = globals()`
                 found.append(Unit(NAME, name, Scope("__main__") if own else value))
         found += [Unit(DEFINITION, label, state) for label, state in self._found.states.items()]
@@ -236,13 +246,14 @@ class Capture:
         self._tiers.add("cloudpickle")
         places = {place for each in taken for place in each.found.places}
         redacted = {place: self._kept.place(place) for place in sorted(places)}
-        for unit, outcome, reasons, size in accounts(taken, apart, redacted, self._around.places):
+        for each in accounts(taken, apart, redacted, self._around.places):
+            unit, reason = each.unit, "; ".join(each.reasons)
             if unit.kind == DEFINITION:
-                self._found.notes.setdefault(unit.name, []).extend(reasons)
-            elif unit.kind == NAME:
-                self._items.put(unit.name, outcome, "cloudpickle", "; ".join(reasons), size)
-            elif outcome == "placeholder":
-                self._items.put(unit.member, outcome, "cloudpickle", "; ".join(reasons), size)
+                self._found.notes.setdefault(unit.name, []).extend(each.reasons)
+                self._lacking.setdefault(unit.name, []).extend(each.secrets)
+            elif unit.kind == NAME or each.outcome == "placeholder" or each.secrets:
+                name = unit.name if unit.kind == NAME else unit.member
+                self._items.put(name, each.outcome, "cloudpickle", reason, each.size, each.secrets)
 
     def _lower(self, unit: Unit, reason: str) -> None:
         if unit.kind == DEFINITION:
@@ -257,7 +268,7 @@ class Capture:
             raise
         except BaseException:  # noqa: BLE001  # a subclass of `str` or `dict` is user code as well
             record = tiers.placeholder(unit.member, unit.value, reason)
-        if suspect(bytes(record.data)):
+        if suspect(bytes(record.data), self._rule):
             # The lower tiers cannot leave out one entry of many.
             record = Record(
                 members=(unit.member,),
@@ -273,7 +284,7 @@ class Capture:
     def _placeholder(self, name: str, value: Placeholder) -> None:
         kind, reason, data, hidden = describe(value)
         if hidden is not None:
-            self._secret(name)
+            self._secret(name, kind == "bytes", hidden)
             return
         record = Record(
             members=(NAME + name,), tier="placeholder", data=data, type_name=kind, reason=reason
@@ -282,21 +293,27 @@ class Capture:
         self._tiers.add("placeholder")
         self._items.put(name, "placeholder", "placeholder", reason, len(data))
 
-    def _secret(self, name: str) -> None:
+    def _secret(self, name: str, binary: bool, called: str = "") -> None:
+        kind = "bytes" if binary else "str"
+        reason = f"looks like a secret; {how_to_give(called or name)}"
+        data = called.encode() if called != name else b""  # what it is to be given as
         record = Record(
-            members=(NAME + name,), tier="secret", type_name="str", reason="looks like a secret"
+            members=(NAME + name,), tier="secret", data=data, type_name=kind, reason=reason
         )
         self._records.append(record)
-        self._items.put(name, "skipped", "secret", "looks like a secret; give it again on restore")
+        self._items.put(name, "skipped", "secret", reason, secrets=(called or name,))
 
     def _definitions(self) -> tuple[Definition, ...]:
         definitions: list[Definition] = []
         for definition in self._found.definitions:
-            note = self._kept.definition(definition)
-            notes = [*([note] if note else []), *self._found.notes.get(definition.label, [])]
+            names = self._kept.definition(definition)
+            notes = [note(names)] if names else []
+            notes += self._found.notes.get(definition.label, [])
             lost = definition.label in self._found.lost
-            for name in definition.names:
+            names += tuple(self._lacking.get(definition.label, ()))
+            for name in definition.names or ([DEFINITION + definition.name] if names else []):
                 reason = "; ".join([_LOST if lost else "from its source", *notes])
-                self._items.put(name, "placeholder" if lost else "rebuilt", "source", reason)
+                outcome = "placeholder" if lost else "rebuilt"
+                self._items.put(name, outcome, "source", reason, secrets=names)
             definitions.append(definition)
         return tuple(definitions)

@@ -14,6 +14,7 @@ from collections.abc import Container, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import NAME, Record
@@ -22,7 +23,7 @@ from holdfast.session.worker.innocent import Innocent
 from holdfast.session.worker.inspection import measure
 from holdfast.session.worker.inventory import OWN
 from holdfast.session.worker.plain import NUMBERS, PLAIN, containers, fixed
-from holdfast.session.worker.secrets import secret, suspect
+from holdfast.session.worker.secrets import suspect
 from holdfast.session.worker.texts import clean, type_name
 
 MOST = 1000  # layouts of arrays that are remembered
@@ -44,14 +45,15 @@ class Settled(NamedTuple):
 class Earlier:
     """Kept from one capture of a session to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Rule = USUAL) -> None:
+        self.rule = rule
         self._settled: dict[str, Settled] = {}
         self._groups: list[Group] = []
         self.owners: dict[int, str] = {}  # of lists and dicts by id: the settled variables
         self.arrays: dict[tuple[object, ...], bytes] = {}  # pickles by layout
         # Records and items of variables by name and layout; they keep no array alive.
         self._named: dict[tuple[object, ...], tuple[bytes, ItemReport]] = {}
-        self.innocent = Innocent()
+        self.innocent = Innocent(rule)
 
     def settle(
         self, names: Mapping[str, object], limit: int | None, named: Container[int] = ()
@@ -69,7 +71,7 @@ class Earlier:
             if id(type(value)) not in PLAIN:
                 continue
             if known is None or known.value is not value or (known.inside and name not in same):
-                known = _settled(name, value, named)
+                known = _settled(name, value, named, self.rule)
                 if known is None:
                     continue
             if limit is None or known.item.size_bytes <= limit:
@@ -140,7 +142,7 @@ def _is_now(known: Settled) -> bool:
     return found == set(known.inside)
 
 
-def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
+def _settled(name: Any, value: object, named: Container[int], rule: Rule) -> Settled | None:
     """None for what the capture has to look at more closely."""
     inside: tuple[int, ...] = ()
     if not fixed(value):
@@ -151,12 +153,12 @@ def _settled(name: Any, value: object, named: Container[int]) -> Settled | None:
         inside = tuple(i for i, each in found.items() if type(each) is not tuple)
         if any(i in named for i in inside):
             return None
-    if type(name) is not str or not name.isascii() or name in OWN or secret(name, value):
+    if type(name) is not str or not name.isascii() or name in OWN or rule.secret(name, value):
         return None
     if name == "__annotations__":
         return None
     data = pickle.dumps((value,), 5)
-    if len(data) >= layout.SMALL // 2 or (id(type(value)) not in NUMBERS and suspect(data)):
+    if len(data) >= layout.SMALL // 2 or (id(type(value)) not in NUMBERS and suspect(data, rule)):
         return None
     record = Record(members=(NAME + name,), tier="cloudpickle", data=data)
     return Settled(value, layout.encode_record(record), _item(name, value, len(data)), data, inside)

@@ -9,15 +9,18 @@ hashes need is there.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from holdfast.session.worker.placeholder import LeftOut
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Reduce
 
     Family = Callable[[type], Reduce | None]
+    Without = Callable[[Iterable[object], Iterable[object]], tuple[object, ...]]
 
 
 # `Any` below: nodes are lists, dicts and instances of the user's classes.
@@ -33,9 +36,11 @@ class Flat(msgspec.Struct, frozen=True):
     states: list[Any]
 
 
-def lay_flat(value: object, named: Mapping[int, str], family: Family) -> Flat:
+def lay_flat(
+    value: object, named: Mapping[int, str], family: Family, without: Without | None = None
+) -> Flat:
     """Every list, dict and plain instance in a value, but for what other records have. `family`
-    tells how the objects of a type are taken apart."""
+    tells how the objects of a type are taken apart, `without` what stands for secrets in dicts."""
     found = Flat([], [], [])
     seen: set[int] = set()
     waiting: list[Any] = [value]
@@ -48,9 +53,14 @@ def lay_flat(value: object, named: Mapping[int, str], family: Family) -> Flat:
             seen.add(id(obj))
             waiting += obj
             continue
+        if kind is LeftOut:
+            continue
         state = _state(obj, kind, family)
         if state is None:
             continue
+        if kind is dict and without is not None:
+            keys = [key for key, _ in state]
+            state = list(zip(keys, without(keys, [item for _, item in state]), strict=True))
         seen.add(id(obj))
         found.nodes.append(obj)
         found.kinds.append(kind)

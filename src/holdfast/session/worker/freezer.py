@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from holdfast.model.secrets import Rule
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, Message
 from holdfast.session.worker import ahead
 from holdfast.session.worker.blocks import Blocks
@@ -66,8 +67,9 @@ class Freezer:
 
     def _freeze(self, asked: CheckpointMessage, started: float) -> Iterator[Answer]:
         self._tracker.begin(asked.request_id, asked.base)
-        if asked.base <= 0:  # the host has nothing to compare with
-            self._earlier = Earlier()
+        rule = Rule.of(asked.keep_secrets or False, asked.leave_out)
+        if asked.base <= 0 or rule != self._earlier.rule:  # the host has nothing to compare with
+            self._earlier = Earlier(rule)
             self._blocks.anew()
         places, objects = survey.look(self._workspace.namespace)
         self._tracker.watch(places)
@@ -114,6 +116,7 @@ class Freezer:
             objects=objects,
             held=self._copies.held,
             at=self._copies.at,
+            rule=self._earlier.rule,
         )
 
     def _handed_over(

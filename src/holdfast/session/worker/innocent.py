@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.session.worker.secrets import suspect
 
 _SLOTS = 1 << 15  # each is one pickle, or a piece of 64 KB of a large one
@@ -18,14 +19,15 @@ _BITS = (1 << 64) - 1
 class Innocent:
     """A table of hashes, in which a newer one takes the place of an older one."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Rule = USUAL) -> None:
+        self._rule = rule
         self._marks = memoryview(mmap.mmap(-1, 8 * _SLOTS)).cast("Q")
 
     def suspect(self, data: bytes) -> bool:
         """`secrets.suspect`, but for bytes in which it has found nothing before."""
         if self.knows(data):
             return False
-        found = suspect(data)
+        found = suspect(data, self._rule)
         if not found and len(data) >= _WORTH:
             slot, mark = _place(data)
             self._marks[slot] = mark

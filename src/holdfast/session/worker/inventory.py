@@ -8,6 +8,7 @@ from types import FunctionType
 
 import msgspec
 
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session.layout import Definition, Import
 from holdfast.session.worker.codes import CodeIndex, Place
@@ -17,7 +18,7 @@ from holdfast.session.worker.kinds.functions import function_state
 from holdfast.session.worker.kinds.modules import import_name
 from holdfast.session.worker.placeholder import Placeholder
 from holdfast.session.worker.reasons import reason_of
-from holdfast.session.worker.secrets import secret
+from holdfast.session.worker.secrets import defaults
 from holdfast.session.worker.snapshots import Snapshot, home
 from holdfast.session.worker.states import class_state
 from holdfast.session.worker.texts import clean, text_of
@@ -41,9 +42,9 @@ class Inventory:
     snapshots: dict[int, dict[str, Snapshot]] = field(default_factory=dict)  # by id of a class
     states: dict[str, dict[str, object]] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    hidden: dict[int, str] = field(default_factory=dict)
     skipped: list[ItemReport] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)  # labels of what could not be made again
+    rule: Rule = USUAL
 
 
 def take(
@@ -51,9 +52,10 @@ def take(
     codes: CodeIndex,
     definitions: Definitions,
     names: Mapping[str, object],
+    rule: Rule = USUAL,
 ) -> Inventory:
     """Sort the names of a namespace that are to be kept. It only looks."""
-    found = Inventory()
+    found = Inventory(rule=rule)
     modules: dict[str, list[str]] = {}
     bound: dict[int, list[str]] = {}  # classes and functions -> their names
     for name, value in list(names.items()):
@@ -151,7 +153,7 @@ def _add_class(
         )
     )  # fmt: skip
     try:
-        state = class_state(made, event, named)
+        state = class_state(made, event, named, found.rule)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001  # its attributes are user code
@@ -183,12 +185,7 @@ def _add_function(
         note = f"only its source is kept: {reason_of(error)}"
         found.notes.setdefault(label, []).append(note)
         return
+    if "__defaults__" in state:
+        state["__defaults__"] = defaults(found.rule, made)
     if state:
         found.states[label] = state
-    # A default has no name in the state; its parameter has.
-    code, defaults = made.__code__, made.__defaults__ or ()
-    parameters = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-    pairs = [*zip(parameters, defaults, strict=False), *(made.__kwdefaults__ or {}).items()]
-    for name, default in pairs:
-        if secret(name, default):
-            found.hidden[id(default)] = name

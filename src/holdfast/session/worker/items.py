@@ -22,14 +22,23 @@ class Items:
     def __getitem__(self, name: str) -> ItemReport:
         return self._items[name]
 
-    def put(self, name: str, outcome: str, tier: str, reason: str = "", size: int = 0) -> None:
-        """Say what became of a name."""
+    def put(
+        self,
+        name: str,
+        outcome: str,
+        tier: str,
+        reason: str = "",
+        size: int = 0,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        """Say what became of a name; `secrets` are the names of those that it lost."""
         self._items[name] = ItemReport(
             name=name,
             outcome=outcome,  # type: ignore[arg-type]  # one of the four, by construction
             reason=clean(reason) if reason else "",
             tier=tier,
             size_bytes=size,
+            secrets=tuple(dict.fromkeys(map(clean, secrets))),
         )
 
     def add(self, item: ItemReport) -> None:

@@ -154,7 +154,11 @@ class Worker:
         try:
             within = self._interrupts.working(message.request_id)
             items = self._workspace.restore(
-                received[0], message.secrets, self._labels, within, overlay
+                received[0],
+                {**message.secrets, **message.binary_secrets},
+                self._labels,
+                within,
+                overlay,
             )
         except BaseException as error:  # noqa: BLE001  # reported; the session goes on as it was
             self._fail(message.request_id, error)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker import rebuild
-from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.placeholder import Placeholder
 
 if TYPE_CHECKING:
     from holdfast.session.worker.kinds.contract import Reduction
@@ -26,9 +26,17 @@ class Missing(Placeholder):
         "_holdfast_state",
     )  # fmt: skip
 
-    def __reduce__(self) -> Reduction:
-        type_name, reason, _, _ = describe(self)
-        return rebuild.placeholder, (type_name, reason)
+
+class Reading:
+    """Records are being read: only then are stand-ins filled as what they stand for would be."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        Reading.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        Reading.depth -= 1
 
 
 def again(made: Missing) -> Reduction:
@@ -74,13 +82,13 @@ def missing_class(module: str, name: str, reason: str, shown: str = "") -> Any:
         _set(self, "_holdfast_state", state)
 
     def append(self: Missing, item: object) -> None:
-        _get(self, "_holdfast_items").append(item)
+        _filling(self, "_holdfast_items").append(item)
 
     def extend(self: Missing, items: list[object]) -> None:
-        _get(self, "_holdfast_items").extend(items)
+        _filling(self, "_holdfast_items").extend(items)
 
     def set_item(self: Missing, key: object, value: object) -> None:
-        _get(self, "_holdfast_entries").append((key, value))
+        _filling(self, "_holdfast_entries").append((key, value))
 
     body = {
         "__slots__": (),
@@ -122,6 +130,12 @@ def missing_module(name: str, reason: str) -> Any:
 
 def _set(made: Missing, name: str, value: object) -> None:
     object.__setattr__(made, name, value)
+
+
+def _filling(made: Missing, name: str) -> Any:
+    if not Reading.depth:
+        made._refuse()  # somebody uses it
+    return _get(made, name)
 
 
 def _get(made: Missing, name: str) -> Any:

@@ -10,13 +10,14 @@ import copyreg
 import functools
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from holdfast.model.secrets import secret_value
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
@@ -31,9 +32,9 @@ from holdfast.session.worker.kinds.pairs import Pair
 from holdfast.session.worker.memory.tracker import Place
 from holdfast.session.worker.missing import Missing, again, named
 from holdfast.session.worker.output import Output, TooLarge
-from holdfast.session.worker.placeholder import Placeholder, describe
+from holdfast.session.worker.placeholder import LeftOut, Placeholder, describe
 from holdfast.session.worker.reasons import message_line, secret_texts
-from holdfast.session.worker.secrets import SHORTEST, secret, secret_name, secret_value
+from holdfast.session.worker.secrets import defaults, redact, without
 from holdfast.session.worker.sharing import Memo
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.texts import type_module, type_name
@@ -63,7 +64,7 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.apart = around.apart
         self.pairs = around.pairs
         self.threaded = around.threads > 0 or not alone()
-        self.hidden: dict[int, str] = {}
+        self._variables: dict[int, str] = {}  # of functions around others, by id of their cells
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
@@ -75,6 +76,8 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if reduce is None:
             if issubclass(kind, Placeholder):
                 return self._placeholder(obj)
+            if kind is LeftOut:
+                return self._left_out(obj)
             return self.plain(obj)
         try:
             return reduce(self, obj)
@@ -87,9 +90,6 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def plain(self, obj: Any) -> Reduction:
         kind = type(obj)
-        if issubclass(kind, tuple):
-            fields = getattr(kind, "_fields", ())
-            self.fields(zip(fields, obj, strict=False) if type(fields) is tuple else ())
         reducer = self.dispatch_table.get(kind)
         try:
             reduced = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
@@ -104,6 +104,8 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.found.references.add(id(obj))
             return reduced
         self.found.unsure = self.found.unsure or not _trusted(kind)  # type: ignore[arg-type]  # types are hashable
+        if not isinstance(reduced, str):
+            reduced = self._by_names(obj, kind, reduced)
         if isinstance(reduced, str):  # it is the name itself that is to come back
             return copyreg.__newobj__, (kind,), obj.__getstate__()  # type: ignore[attr-defined]
         if _has_no_state(reduced):
@@ -160,16 +162,20 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return tuple(place)
 
     def enclosed(self, function: FunctionType) -> None:
-        code = function.__code__
-        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-        defaults = function.__defaults__ or ()
-        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-        self.fields(zip(names, defaults, strict=True))
-        self.fields((name, _contents(cell)) for name, cell in cells)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self._variables.update((id(cell), name) for name, cell in cells)
 
-    def fields(self, pairs: Any) -> None:
-        if any(secret(name, value) for name, value in pairs):
-            self._output.alarming = True  # a second look is due
+    def contents(self, cell: CellType) -> object:
+        return self.without((self._variables.get(id(cell)),), (cell.cell_contents,))[0]
+
+    def without(self, names: Iterable[object], values: Iterable[object]) -> tuple[object, ...]:
+        return without(self._around.rule, names, values)
+
+    def defaults(self, function: FunctionType) -> tuple[object, ...] | None:
+        return defaults(self._around.rule, function)
+
+    def lost(self, source: str) -> tuple[str, ...]:
+        return tuple(name for _, name in redact(source, self._around.rule)[1])
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         return _buffer(self._output, self._around, self.found, (address, size), owner)
@@ -195,8 +201,35 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     # -- underneath ----------------------------------------------------------------------
 
+    def _by_names(self, obj: Any, kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A reduction without the secrets that it does not tell the names of."""
+        if type(reduced) is not tuple or len(reduced) < 2 or type(reduced[1]) is not tuple:
+            return reduced  # it is pickle that says so
+        make, arguments, *rest = reduced
+        if kind is partial and rest and type(rest[0]) is tuple:
+            function, given, *others = rest[0]
+            code = getattr(function, "__code__", None)
+            names = code.co_varnames[: code.co_argcount][: len(given)] if code is not None else ()
+            given = (*self.without(names, given[: len(names)]), *given[len(names) :])
+            return make, arguments, (function, given, *others), *rest[1:]
+        names = field_names(kind)
+        if not names:
+            return reduced
+        if issubclass(kind, tuple) and len(arguments) == len(names) + 1:
+            return make, (arguments[0], *self.without(names, arguments[1:])), *rest
+        if rest and type(rest[0]) in (list, tuple) and len(rest[0]) == len(names):
+            state = self.without(names, rest[0])  # of a frozen dataclass with slots
+            return make, arguments, type(rest[0])(state), *rest[1:]
+        return reduced
+
+    def _left_out(self, obj: LeftOut) -> Reduction:
+        self._output.alarming = True  # a second look is due, which leaves it out
+        return rebuild.placeholder, ("str", obj.name)
+
     def _placeholder(self, obj: Placeholder) -> Reduction:
-        name, reason, _, _ = describe(obj)
+        name, reason, _, secret = describe(obj)
+        if secret is not None:
+            self._output.alarming = True
         revives = isinstance(obj, Missing)
         self.found.holes.append(Hole(id(obj), name, reason, revives))
         return again(obj) if isinstance(obj, Missing) else (rebuild.placeholder, (name, reason))
@@ -207,7 +240,13 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class ReferencePickler(RecordPickler):
-    """The slower pickler: some objects are only named in the record, secrets are left out."""
+    """The slower pickler: some objects are only named in the record, secrets are left out.
+
+    A text that has the format of a key is left out wherever it is met. Other secrets are told by
+    the names that they stand under, so the place is left out and not the text: a dict with such
+    entries becomes a reference with all that is in it, since pickle asks for nothing else that is
+    in a dict by its place.
+    """
 
     def __init__(
         self, output: Output, around: Surroundings, table: Mapping[int, str], searching: bool
@@ -217,8 +256,12 @@ class ReferencePickler(RecordPickler):
         self._searching = searching
         self.met: dict[int, object] = {}  # what the record only names
         self.nodes: dict[int, int] = {}  # of a structure that is laid flat: their numbers by id
+        self.filled: dict[int, tuple[int, object]] = {}  # dicts that lost something, by id
+        # Dicts that lose nothing. The pickler's memo holds them, so that their ids stay theirs.
+        self._innocent: set[int] = set()
+        self._data: dict[int, tuple[frozenset[str], object]] = {}  # names that say nothing
 
-    def persistent_id(self, obj: Any) -> tuple[str, str | int] | None:
+    def persistent_id(self, obj: Any) -> tuple[object, ...] | None:
         node = self.nodes.get(id(obj))
         if node is not None:
             return ("node", node)
@@ -231,29 +274,99 @@ class ReferencePickler(RecordPickler):
             return None
         kind = type(obj)
         if kind is str or kind is bytes:
-            name = self.hidden.get(id(obj))
-            if name is None and secret_value(obj):
-                name = "key"
-            if name is not None:
-                self.found.secrets.append(name)
-                return ("secret", name)
-        elif issubclass(kind, dict):
-            self.fields(dict.items(obj))
+            around = self._around
+            if around.rule.keep_all or id(obj) in around.spared or not secret_value(obj):
+                return None
+            return self._secret("key", kind is bytes)
+        if kind is dict:
+            return self._dict(obj)
+        if kind is LeftOut:
+            return self._secret(obj.name, obj.binary)
+        if kind is Placeholder:
+            name, _, _, secret = describe(obj)
+            return None if secret is None else self._secret(secret, name == "bytes")
         return None
 
     def block(self, array: Any) -> str | None:
         return None if self._searching else super().block(array)
 
-    def fields(self, pairs: Any) -> None:
-        if not self._searching:
-            super().fields(pairs)
-            return
-        for key, value in pairs:
-            if type(key) is not str or not secret(key, value) or len(value) < SHORTEST:
-                continue
-            # {"password": "password"}: the interpreter has one object for both.
-            if isinstance(value, bytes) or not secret_name(value):
-                self.hidden[id(value)] = key
+    def without(self, names: Iterable[object], values: Iterable[object]) -> tuple[object, ...]:
+        if self._searching and self._around.rule.keep:
+            pairs = list(zip(names, values, strict=True))
+            names, values = zip(*pairs, strict=True) if pairs else ((), ())
+            for name, value in pairs:
+                if self._around.rule.kept(name):
+                    self._around.spared[id(value)] = value
+        return super().without(names, values)
+
+    def _secret(self, name: str, binary: bool) -> tuple[object, ...]:
+        self.found.secrets.append(name)
+        return ("secret", name, "bytes") if binary else ("secret", name)
+
+    def _dict(self, obj: dict[Any, Any]) -> tuple[object, ...] | None:
+        """A reference to a dict that loses something, with what is left the first time."""
+        identity = id(obj)
+        if identity in self._innocent:
+            return None
+        known = self.filled.get(identity)
+        if known is not None:
+            return ("filled", known[0])
+        rule, (names, _) = self._around.rule, self._data.get(identity, (_NO_NAMES, None))
+        losing = False
+        for key, value in obj.items():
+            kind = type(value)
+            if (kind is str or kind is bytes) and type(key) is str and key not in names:
+                if rule.kept(key):
+                    self._around.spared[id(value)] = value
+                else:
+                    losing = losing or rule.secret(key, value)
+        if not losing:
+            self._innocent.add(identity)
+            return None
+        number = len(self.filled)
+        self.filled[identity] = number, obj
+        keys = [None if key in names else key for key in obj] if names else list(obj)
+        values = self.without(keys, obj.values())
+        return ("filled", number, [each for pair in zip(obj, values, strict=True) for each in pair])
+
+    def _by_names(self, obj: Any, kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        reduced = super()._by_names(obj, kind, reduced)
+        if not self._searching or type(reduced) is not tuple:
+            return reduced
+        if len(reduced) > 2 and type(reduced[2]) is dict:
+            names = data_names(kind)
+            if names:
+                self._data[id(reduced[2])] = names, reduced[2]
+        if issubclass(kind, dict) and len(reduced) > 4 and reduced[4] is not None:
+            entries = dict(reduced[4])
+            values = self.without(entries, entries.values())
+            return *reduced[:4], zip(entries, values, strict=True), *reduced[5:]
+        return reduced
+
+
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+@functools.cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """The fields of named tuples and dataclasses, whose values may be pickled without names."""
+    found: Any = getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+    found = found or getattr(kind, "__dataclass_fields__", ())
+    if not found:
+        found = [getattr(each, "name", None) for each in getattr(kind, "__attrs_attrs__", ())]
+    names = tuple(found) if isinstance(found, (tuple, list, dict)) else ()
+    return names if all(type(name) is str for name in names) else ()
+
+
+@functools.cache
+def data_names(kind: type) -> frozenset[str]:
+    """The parameters of a library's estimator: their names are the library's, and say nothing."""
+    if type_module(kind) == "__main__" or not callable(getattr(kind, "get_params", None)):
+        return _NO_NAMES
+    code = getattr(getattr(kind, "__init__", None), "__code__", None)
+    if code is None:
+        return _NO_NAMES
+    return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def _buffer(
@@ -278,13 +391,6 @@ def _take_buffer(
         return True
     found.buffers.append(_buffer(output, around, found, (address(view), view.nbytes), view))
     return False
-
-
-def _contents(cell: Any) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 @functools.cache
@@ -379,6 +485,8 @@ class Attempt(NamedTuple):
         found: dict[int, tuple[int, object]] = self.pickler.memo.copy()
         for node in self.nodes or ():
             found[id(node)] = (0, node)
+        if isinstance(self.pickler, ReferencePickler):
+            found.update(self.pickler.filled)
         return found
 
 
@@ -386,40 +494,39 @@ def pickle_record(
     values: tuple[object, ...],
     around: Surroundings,
     table: Mapping[int, str] | None = None,
-    hidden: Mapping[int, str] | None = None,
+    searching: bool = False,
     flat: bool = False,
 ) -> Attempt:
     """Pickle these values into one record. Raises whatever the pickler cannot turn into a hole.
 
-    Objects in `table` are only named in it. With `hidden`, secrets are looked for and left out.
-    `flat` lays flat what is not too deep, too.
+    Objects in `table` are only named in it. When `searching`, secrets are left out. `flat` lays
+    flat what is not too deep, too.
     """
     try:
         if not flat:
-            return _attempt(values, around, table, hidden)
+            return _attempt(values, around, table, searching)
     except (RecursionError, pickle.PicklingError) as error:
         if not isinstance(error.__cause__ or error, RecursionError):
             raise
-    return _attempt(
-        values, around, table, hidden, lay_flat(values, table or {}, partial(_meet, around))
-    )
+    leave_out = partial(without, around.rule) if searching else None
+    laid = lay_flat(values, table or {}, partial(_meet, around), leave_out)
+    return _attempt(values, around, table, searching, laid)
 
 
 def _attempt(
     values: tuple[object, ...],
     around: Surroundings,
     table: Mapping[int, str] | None,
-    hidden: Mapping[int, str] | None,
+    searching: bool,
     flat: Flat | None = None,
 ) -> Attempt:
     output = Output(around.limit)
     pickler: RecordPickler
-    if not table and hidden is None and flat is None:
+    if not table and not searching and flat is None:
         pickler = RecordPickler(output, around)
         pickler.dump(values)
     else:
-        pickler = ReferencePickler(output, around, table or {}, hidden is not None)
-        pickler.hidden.update(hidden or {})
+        pickler = ReferencePickler(output, around, table or {}, searching)
         if flat is not None:
             pickler.found.flat = True
             pickler.dump(flat.kinds)
@@ -428,6 +535,6 @@ def _attempt(
         else:
             pickler.dump(values)
     # The pickler that looks for secrets has left them out already.
-    suspicious = hidden is None and output.suspect(around.innocent)
+    suspicious = not searching and output.suspect(around.innocent)
     nodes = flat.nodes if flat is not None else None
     return Attempt(output.data(), pickler.found, suspicious, pickler, nodes)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
+
+# What stands in source for a secret, as a call, and what stood there in older checkpoints.
+MARK = "__holdfast_secret__"
+OLDER_MARK = "<secret "
 
 
 class PlaceholderError(RuntimeError):
@@ -26,44 +31,52 @@ class Placeholder:
     def __repr__(self) -> str:
         return f"<placeholder for {self._holdfast_type}: {self._holdfast_reason}>"
 
+    def __str__(self) -> str:
+        if self._holdfast_secret is not None:
+            self._refuse()  # it would go on as another text
+        return repr(self)
+
     def __getattr__(self, name: str) -> NoReturn:
         # Protocol lookups by libraries (copy, pickle, numpy, IPython) expect AttributeError.
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         self._refuse()
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        self._refuse()
-
-    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        self._refuse()
-
-    def __getitem__(self, key: object) -> NoReturn:
-        self._refuse()
-
-    def __setitem__(self, key: object, value: object) -> NoReturn:
-        self._refuse()
-
-    def __iter__(self) -> NoReturn:
-        self._refuse()
-
-    def __len__(self) -> NoReturn:
-        self._refuse()
-
-    def __bool__(self) -> NoReturn:
-        self._refuse()
-
-    def __enter__(self) -> NoReturn:
-        self._refuse()
-
-    def __exit__(self, *error: object) -> NoReturn:
-        self._refuse()
+    # Sets, dicts and whatever else goes by identity take a placeholder as they take any object.
+    __hash__ = object.__hash__
 
     def _refuse(self) -> NoReturn:
         raise PlaceholderError(
             f"this was a {self._holdfast_type} and could not be brought back: "
             f"{self._holdfast_reason}"
         )
+
+
+# What the interpreter, or a library, looks up in an object's class to use it.
+_PROTOCOLS = """
+    setattr delattr call getitem setitem delitem iter next reversed len length_hint contains bool
+    enter exit await aiter anext aenter aexit format bytes fspath buffer int float complex index
+    round trunc floor ceil neg pos abs invert eq ne lt le gt ge copy deepcopy reduce reduce_ex
+    getstate array dataframe arrow_c_stream arrow_c_array
+"""
+_BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or"
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: Placeholder, *args: object, **options: object) -> NoReturn:
+        self._refuse()
+
+    refuse.__name__ = name
+    refuse.__qualname__ = f"Placeholder.{name}"
+    return refuse
+
+
+for _name in (
+    *_PROTOCOLS.split(),
+    *(f"{side}{name}" for name in _BINARY.split() for side in ("", "r", "i")),
+):
+    setattr(Placeholder, f"__{_name}__", _refusal(f"__{_name}__"))
+del _name
 
 
 def describe(placeholder: Placeholder) -> tuple[str, str, bytes, str | None]:
@@ -75,3 +88,13 @@ def describe(placeholder: Placeholder) -> tuple[str, str, bytes, str | None]:
         get(placeholder, "_holdfast_record"),
         get(placeholder, "_holdfast_secret"),
     )
+
+
+class LeftOut:
+    """Stands for a secret in what is pickled, at the one place where it was found."""
+
+    __slots__ = ("binary", "name")
+
+    def __init__(self, name: str, binary: bool) -> None:
+        self.name = name
+        self.binary = binary

@@ -15,9 +15,7 @@ from holdfast.session.worker.units import Taken, record
 
 # Pickles values with a table of what is only named, looking for secrets or not, laid flat or
 # not; a text says why that cannot be.
-Pickle = Callable[
-    [tuple[object, ...], Mapping[int, str] | None, dict[int, str] | None, bool], Attempt | str
-]
+Pickle = Callable[[tuple[object, ...], Mapping[int, str] | None, bool, bool], Attempt | str]
 # Why some of these cannot be read back, given the shared objects by label; None when all can.
 Prove = Callable[[Sequence[Attempt], Mapping[str, object]], str | None]
 
@@ -113,7 +111,7 @@ class Pool:
         pooled: dict[int, object] = {}
         for taken in members:
             named = {**table, **self._named}
-            again = self._pickle((taken.unit.value,), named, taken.hidden, taken.found.flat)
+            again = self._pickle((taken.unit.value,), named, taken.searching, taken.found.flat)
             if isinstance(again, str):
                 return again
             assert isinstance(again.pickler, ReferencePickler)
@@ -122,8 +120,7 @@ class Pool:
             attempts.append(again)
         if not pooled:
             return made
-        searching = any(taken.hidden is not None for taken in members)
-        hidden = {i: n for taken in members for i, n in (taken.hidden or {}).items()}
+        searching = any(taken.searching for taken in members)
         labels = {table[identity]: value for identity, value in pooled.items()}
         # A class needs them while it is made: with its instances in one record it would wait for
         # that record, which waits for the class.
@@ -136,7 +133,7 @@ class Pool:
         for group, names in [*groups, (later, named)] if later else groups:
             flat = any(taken.found.flat for taken in members)
             values = tuple(group.values())
-            together = self._pickle(values, names, hidden if searching else None, flat)
+            together = self._pickle(values, names, searching, flat)
             if isinstance(together, str):
                 return together
             members_of = tuple(OBJECT + table[identity] for identity in group)

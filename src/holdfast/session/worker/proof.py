@@ -30,7 +30,7 @@ class Living:
 
     def __init__(self, around: Surroundings, objects: Mapping[str, object]) -> None:
         self.namespace = around.namespace
-        self.secrets: Mapping[str, str] = {}
+        self.secrets: Mapping[str, str | bytes] = {}
         self.lost: dict[str, str] = {}
         self._around = around
         self._objects = objects

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.session.worker.secrets import SHORTEST, redact_text, secret_name
+from holdfast.model.secrets import USUAL, Rule
+from holdfast.session.worker.secrets import SHORTEST, redact_text
 from holdfast.session.worker.texts import message_of, type_name
 
 LONGEST = 200
@@ -27,12 +28,14 @@ def _short(error: BaseException) -> str:
     return type_name(error).rpartition(".")[2]
 
 
-def secret_texts(names: dict[str, object]) -> frozenset[str]:
-    """The texts of variables or attributes that are called like secrets."""
+def secret_texts(names: dict[str, object], rule: Rule = USUAL) -> frozenset[str]:
+    """The texts of variables or attributes that are secrets."""
     found: set[str] = set()
     for name, value in list(names.items()):
         if type(value) is not str and type(value) is not bytes:
             continue  # known at once, which a name is not
-        if type(name) is str and secret_name(name) and len(value) >= SHORTEST:
+        if type(name) is str and len(value) >= SHORTEST and rule.says(name):
+            if not rule.secret(name, value):
+                continue
             found.add(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
     return frozenset(found)

@@ -50,7 +50,7 @@ from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.missing import missing_class
 from holdfast.session.worker.objects import Objects, own_records
-from holdfast.session.worker.placeholder import Placeholder
+from holdfast.session.worker.placeholder import MARK, OLDER_MARK, Placeholder, describe
 from holdfast.session.worker.remake import Remake, set_class
 from holdfast.session.worker.unpickler import RecordUnpickler
 
@@ -65,7 +65,7 @@ class Restore:
         cells: CellLog,
         codes: CodeIndex,
         definitions: Definitions,
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str | bytes],
         labels: Labels | None = None,
         overlay: Overlay | None = None,
     ) -> None:
@@ -130,8 +130,7 @@ class Restore:
                 gc.enable()
 
     def _run(self) -> tuple[ItemReport, ...]:
-        cells = (_filled(cell, self.secrets) for cell in self._sources.cells)
-        self._cells.replace(cells)
+        self._cells.replace(self._filled_cells())
         self._codes.clear()
         self._definitions.clear()
         randomness.forget()
@@ -172,6 +171,9 @@ class Restore:
         # Of several that were made of the same memory one has its label: they are no longer one.
         for label, array in {label: array for array, label in self._memory}.items():
             self._labels.adopt_memory(location(array), array.nbytes, label)
+        for name, item in self._captured.items():
+            if name.startswith(DEFINITION):  # of a class without a name
+                self._items.add(item)
         return tuple(self._items.all())
 
     # -- for records (unpickler.py) ------------------------------------------------------
@@ -395,19 +397,32 @@ class Restore:
             self._items.put(name, before.outcome, "source", reason)
 
     def _secret(self, record: Record) -> None:
+        from holdfast.session.worker.secrets import again  # most restores meet none
+
         for member in record.members:
             name = member.removeprefix(NAME)
-            value = self.secrets.get(name, self.secrets.get(name.upper()))
-            if value is None:
-                value_or_gap: object = Placeholder("str", "a secret that was left out", b"", name)
-                reason = (
-                    f"a secret; give secrets={{{name!r}: ...}} or HOLDFAST_SECRET_{name.upper()}"
-                )
-                self._items.put(name, "placeholder", "secret", reason)
+            called = bytes(record.data).decode() or name
+            found = again(self.secrets, called, record.type_name == "bytes")
+            if type(found) is Placeholder:
+                reason = describe(found)[1]
+                self._items.put(name, "placeholder", "secret", reason, secrets=(called,))
             else:
-                value_or_gap = value
-                self._items.put(name, "rebuilt", "secret", "a secret that was given again")
-            self._bind(name, value_or_gap)
+                reason = "a secret that was given again"
+                self._items.put(name, "rebuilt", "secret", reason, secrets=(called,))
+            self._bind(name, found)
+
+    def _filled_cells(self) -> tuple[layout.Cell, ...]:
+        """The source, with the secrets that were given again put back in."""
+        cells, older = self._sources.cells, self._sources.left_out is None
+        if not any(MARK in each.text or (older and OLDER_MARK in each.text) for each in cells):
+            return cells
+        from holdfast.session.worker.secrets import filled, install
+
+        install()
+        return tuple(
+            msgspec.structs.replace(each, text=filled(each.text, self.secrets, older))
+            for each in cells
+        )
 
     def _lose(self, entry: Definition, reason: str) -> object:
         made = missing_class("@" + entry.label, entry.name, reason)
@@ -424,19 +439,15 @@ class Restore:
         from holdfast.session.worker.reasons import reason_of
         from holdfast.session.worker.secrets import SHORTEST
 
-        known = (value for value in self.secrets.values() if len(value) >= SHORTEST)
+        texts = (
+            value if isinstance(value, str) else value.decode("utf-8", "replace")
+            for value in self.secrets.values()
+        )
+        known = [text for text in texts if len(text) >= SHORTEST]
         return reason_of(error, known)
 
     def _bind(self, name: str, value: object) -> None:
         self.namespace[name] = self._final[name] = value
-
-
-def _filled(cell: layout.Cell, secrets: Mapping[str, str]) -> layout.Cell:
-    """Source with the secrets that were given again put back in."""
-    text = cell.text
-    for name, value in secrets.items():
-        text = text.replace(repr(f"<secret {name}>"), repr(value))
-    return msgspec.structs.replace(cell, text=text)
 
 
 def _again(record: Record) -> Record:

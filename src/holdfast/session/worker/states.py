@@ -10,8 +10,10 @@ import sys
 from collections.abc import Callable, Container
 from types import FunctionType
 
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.session.worker.definitions import Event
 from holdfast.session.worker.kinds.classes import member_state
+from holdfast.session.worker.secrets import defaults, without
 from holdfast.session.worker.sharing import changeable
 from holdfast.session.worker.snapshots import (
     EMPTY,
@@ -32,7 +34,9 @@ _ABSENT = object()
 _CACHE = type(functools.lru_cache(len))
 
 
-def class_state(cls: type, event: Event, named: Container[int] = frozenset()) -> dict[str, object]:
+def class_state(
+    cls: type, event: Event, named: Container[int] = frozenset(), rule: Rule = USUAL
+) -> dict[str, object]:
     """What to change after the class has been executed again, and in the classes inside it.
 
     `named` are ids of properties that have names of their own: they stay the same, whether the
@@ -43,16 +47,19 @@ def class_state(cls: type, event: Event, named: Container[int] = frozenset()) ->
         snapshots = {id(cls): event.snapshots}
         return id(value) in named and not wrapper(value, lambda f: home(f, [cls], snapshots))
 
-    state = _changes(cls, event.snapshots[""], used)
+    state = _changes(cls, event.snapshots[""], used, rule)
     inner = {
         path: changes
         for path, each in inner_classes(cls).items()
-        if path in event.snapshots and (changes := _changes(each, event.snapshots[path], used))
+        if (found := event.snapshots.get(path)) is not None
+        and (changes := _changes(each, found, used, rule))
     }
     return {**state, "inner": inner} if inner else state
 
 
-def _changes(cls: type, snapshot: Snapshot, used: Callable[[object], bool]) -> dict[str, object]:
+def _changes(
+    cls: type, snapshot: Snapshot, used: Callable[[object], bool], rule: Rule
+) -> dict[str, object]:
     """Attributes to set and to delete. `used` says what has to come from elsewhere."""
     now, before = attributes_of(cls), snapshot.attributes
     if issubclass(type(cls), enum.EnumMeta):
@@ -76,8 +83,8 @@ def _changes(cls: type, snapshot: Snapshot, used: Callable[[object], bool]) -> d
             continue
         carried, known = Carried.by(method), snapshot.methods.get(name)
         if _has_state(carried, known):
-            methods[name] = (carried.defaults, carried.options, carried.attributes)
-        cells = _cells(method, carried, known)
+            methods[name] = (defaults(rule, method), carried.options, carried.attributes)
+        cells = _cells(method, carried, known, rule)
         if cells:
             closures[name] = cells
     bases = cls.__bases__ if cls.__bases__ != snapshot.bases else ()
@@ -104,7 +111,9 @@ def _renamed(cls: type, now: dict[str, object], snapshot: Snapshot) -> dict[str,
     return found
 
 
-def _cells(method: FunctionType, now: Carried, before: Carried | None) -> dict[str, object]:
+def _cells(
+    method: FunctionType, now: Carried, before: Carried | None, rule: Rule
+) -> dict[str, object]:
     """The variables of the function around a method, such as a decorator's, that may differ."""
     known = before.closure if before is not None else ()
     found: dict[str, object] = {}
@@ -112,7 +121,7 @@ def _cells(method: FunctionType, now: Carried, before: Carried | None) -> dict[s
         value = now.closure[at]
         same = at < len(known) and value is known[at] and not _may_have_changed("", value)
         if not same and name != "__class__" and value is not EMPTY:
-            found[name] = (value,)
+            found[name] = without(rule, (name,), (value,))
     return found
 
 

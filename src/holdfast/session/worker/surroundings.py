@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from holdfast.model.secrets import USUAL, Rule
 from holdfast.session.worker.blocks import Block, Blocks, Looked, place
 from holdfast.session.worker.codes import CodeIndex
 from holdfast.session.worker.innocent import Innocent
@@ -41,6 +42,8 @@ class Surroundings:
     threads: int = 0  # of the session, where this copy of its process does not have them
     known: frozenset[str] = frozenset()  # secrets, not to be told in reasons either
     snapshots: Mapping[int, Mapping[str, Snapshot]] = field(default_factory=dict)  # of classes
+    rule: Rule = USUAL
+    spared: dict[int, object] = field(default_factory=dict)  # texts by id that are kept
     innocent: Innocent = field(default_factory=Innocent)
     families: dict[type, Reduce | None] = field(default_factory=dict)
     held: frozenset[str] = frozenset()  # types that a copy of the process stood still at

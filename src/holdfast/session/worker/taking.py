@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.session.layout import DEFINITION, NAME, SEGMENT
+from holdfast.session.layout import NAME, SEGMENT
 from holdfast.session.worker import segments, units
 from holdfast.session.worker.earlier import Earlier, Settled
 from holdfast.session.worker.interrupts import Interrupted
@@ -16,7 +16,7 @@ from holdfast.session.worker.pickler import Attempt, pickle_record
 from holdfast.session.worker.plain import containers
 from holdfast.session.worker.proof import Living, prove
 from holdfast.session.worker.reasons import reason_of
-from holdfast.session.worker.secrets import suspect
+from holdfast.session.worker.secrets import suspect, without
 from holdfast.session.worker.surroundings import Surroundings
 from holdfast.session.worker.units import Taken, Unit
 
@@ -30,14 +30,12 @@ class Taking:
         self,
         around: Surroundings,
         named: Mapping[int, str],
-        hidden: Mapping[int, str],
         earlier: Earlier,
         lower: Callable[[Unit, str], None],
     ) -> None:
-        """`named` are objects by id that records only name; `hidden`, secrets in definitions."""
+        """`named` are objects by id that records only name."""
         self._around = around
         self._named = dict(named)
-        self._hidden = hidden
         self._earlier = earlier
         self._lower = lower
         self.large: dict[int, str] = {}  # large containers by id, and their labels
@@ -95,12 +93,12 @@ class Taking:
         self,
         values: tuple[object, ...],
         table: Mapping[int, str] | None,
-        hidden: dict[int, str] | None,
+        searching: bool,
         flat: bool = False,
     ) -> Attempt | str:
         """Pickle values into one record; a text says why that cannot be."""
         try:
-            return pickle_record(values, self._around, table, hidden, flat)
+            return pickle_record(values, self._around, table, searching, flat)
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any of it may fail in any way
@@ -144,9 +142,7 @@ class Taking:
         simple: list[Taken] = []
         others: list[Unit] = []
         for unit in found:
-            # A default has no name of its own; the pickler that looks for secrets knows it.
-            named = unit.kind == DEFINITION and self._hidden
-            inside = None if named else containers(unit.value)
+            inside = containers(unit.value)
             if inside is not None:
                 simple.append(units.plain(unit, inside))
             elif (array := self._array(unit)) is not None:
@@ -176,7 +172,7 @@ class Taking:
             return None
         label = self._around.buffer(arrays.location(value), value.nbytes, value)
         if (label, *form) not in self._earlier.arrays:
-            attempt = self.attempt((value,), None, None)
+            attempt = self.attempt((value,), None, False)
             if isinstance(attempt, str) or attempt.suspect or [*attempt.found.used] != [label]:
                 return None
             if arrays.form(value) != form:  # another thread has changed it since
@@ -192,7 +188,7 @@ class Taking:
         searching = self._around.innocent.suspect(b"".join([each.data for each in simple]))
         for each in simple:
             large = limit is not None and len(each.data) > limit
-            if large or (searching and suspect(each.data)):
+            if large or (searching and suspect(each.data, self._around.rule)):
                 others.append(each.unit)
             else:
                 taken.append(each)
@@ -201,18 +197,28 @@ class Taking:
         return taken
 
     def _take(self, unit: Unit, taken: list[Taken]) -> None:
-        hidden = dict(self._hidden) if unit.kind == DEFINITION and self._hidden else None
         table = self._named | self.large if unit.member in self._holding else None
-        attempt = self.attempt((unit.value,), table, hidden)
+        searching = False
+        attempt = self.attempt((unit.value,), table, searching)
         if not isinstance(attempt, str) and attempt.suspect:
-            hidden = {}
-            attempt = self.attempt((unit.value,), table, hidden)
+            searching = True
+            unit = self._without(unit)
+            attempt = self.attempt((unit.value,), table, searching)
         if isinstance(attempt, str):
             self._give_up(unit, attempt)
         elif any(h.identity == id(unit.value) and not h.revives for h in attempt.found.holes):
             self._give_up(unit, attempt.found.holes[-1].reason)
         else:
-            taken.append(units.taken(unit, attempt, hidden))
+            taken.append(units.taken(unit, attempt, searching))
+
+    def _without(self, unit: Unit) -> Unit:
+        """A unit without secrets where nothing but the unit tells their names."""
+        if unit.kind == SEGMENT and unit.type_name == "dict":
+            pairs: Any = unit.value
+            keys = [key for key, _ in pairs]
+            values = without(self._around.rule, keys, [value for _, value in pairs])
+            return unit._replace(value=list(zip(keys, values, strict=True)))
+        return unit
 
     def _proven(self, taken: list[Taken]) -> list[Taken]:
         """Those that can be read back; the others go to a lower tier, with the reason."""
@@ -254,8 +260,8 @@ class Taking:
             return None
         unit, table = taken.unit, self._named | self.large
         named = table if unit.member in self._holding else None
-        attempt = self.attempt((unit.value,), named, taken.hidden, True)
-        return None if isinstance(attempt, str) else units.taken(unit, attempt, taken.hidden)
+        attempt = self.attempt((unit.value,), named, taken.searching, True)
+        return None if isinstance(attempt, str) else units.taken(unit, attempt, taken.searching)
 
     def _whole(self, taken: list[Taken]) -> list[Taken]:
         """Without what needs a container of which a segment could not be kept."""

@@ -35,7 +35,7 @@ class Taken(NamedTuple):
     ids: set[int]  # of objects that may be shared
     attempt: Attempt | None = None  # None for plain data and arrays
     containers: dict[int, object] | None = None  # then; what can be shared
-    hidden: dict[int, str] | None = None  # not None: secrets are to be left out
+    searching: bool = False  # for secrets, which are left out
 
     def objects(self) -> dict[int, object]:
         """Every object in it by id."""
@@ -64,10 +64,10 @@ def array(unit: Unit, data: bytes, label: str) -> Taken:
     return Taken(unit, data, Findings(used={label: None}), set(itself), containers=itself)
 
 
-def taken(unit: Unit, attempt: Attempt, hidden: dict[int, str] | None) -> Taken:
+def taken(unit: Unit, attempt: Attempt, searching: bool) -> Taken:
     """What a pickler made of a unit."""
     ids = changeable_ids(attempt.memo())
-    return Taken(unit, attempt.data, attempt.found, ids, attempt, hidden=hidden)
+    return Taken(unit, attempt.data, attempt.found, ids, attempt, searching=searching)
 
 
 def record(members: tuple[str, ...], data: bytes, found: Findings, type_name: str = "") -> Record:

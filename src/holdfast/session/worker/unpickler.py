@@ -17,7 +17,7 @@ from holdfast.session.worker import rebuild
 from holdfast.session.worker.codes import Place
 from holdfast.session.worker.flat import empty, fill_all
 from holdfast.session.worker.kinds import arrays, tensors
-from holdfast.session.worker.missing import missing_class, missing_module
+from holdfast.session.worker.missing import Reading, missing_class, missing_module
 from holdfast.session.worker.placeholder import Placeholder
 
 # By these, and by nothing else, bytecode gets into a process through a pickle.
@@ -51,7 +51,7 @@ class Session(Protocol):
     """What a record may ask of the session that is being restored."""
 
     namespace: dict[str, object]
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str | bytes]
     lost: dict[str, str]
 
     def definition(self, label: str) -> object: ...
@@ -110,6 +110,7 @@ class RecordUnpickler(pickle.Unpickler):
         self._bytecode = bytecode
         self.missing: list[str] = []
         self._nodes: list[Any] = []  # of a structure that was laid flat
+        self._filled: dict[int, dict[Any, Any]] = {}  # dicts that had secrets in them
 
     # `Any`: pickle takes any callable here.
     def find_class(self, module: str, name: str, /) -> Any:
@@ -134,25 +135,34 @@ class RecordUnpickler(pickle.Unpickler):
     def values(self, flat: bool) -> object:
         """The tuple of a record's values. It can be asked for once."""
         try:
-            if not flat:
-                return super().load()
-            self._nodes = [empty(kind) for kind in super().load()]
-            states, values = super().load()
-            fill_all(self._nodes, states)
-            return values
+            with Reading():
+                if not flat:
+                    return super().load()
+                self._nodes = [empty(kind) for kind in super().load()]
+                states, values = super().load()
+                fill_all(self._nodes, states)
+                return values
         finally:
             # It has methods of its own in it, and would hold all that it has made for good.
             self.memo.clear()
             self._nodes = []
+            self._filled = {}
 
     def persistent_load(self, pid: object, /) -> object:
         match pid:
-            case ("secret", str(name)):
-                value = self._session.secrets.get(name, self._session.secrets.get(name.upper()))
-                if value is not None:
-                    return value
-                self.missing.append(f"{layout.LEFT_OUT}{name}")
-                return Placeholder("str", "a secret that was left out", b"", name)
+            case ("secret", str(name), *kind):
+                from holdfast.session.worker.secrets import again
+
+                given = again(self._session.secrets, name, bool(kind))
+                if type(given) is Placeholder:
+                    self.missing.append(f"{layout.LEFT_OUT}{name}")
+                return given
+            case ("filled", int(number)):
+                return self._filled.setdefault(number, {})
+            case ("filled", int(number), list(entries)):
+                found = self._filled.setdefault(number, {})
+                found.update(zip(entries[::2], entries[1::2], strict=True))
+                return found
             case ("node", int(number)):
                 return self._nodes[number]
             case ("object", layout.GLOBALS):

@@ -49,7 +49,7 @@ class Workspace:
     def restore(
         self,
         parts: Mapping[str, bytes],
-        secrets: Mapping[str, str],
+        secrets: Mapping[str, str | bytes],
         labels: Labels,
         within: AbstractContextManager[None] | None = None,
         overlay: Overlay | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker.kinds.memory import address
+from holdfast.session.worker.placeholder import PlaceholderError
 from holdfast.session.worker.texts import type_module
 
 if TYPE_CHECKING:
@@ -84,7 +85,11 @@ def objects(values: Any, shape: tuple[int, ...], order: Any) -> Any:
     if type(values) is tuple:
         values, numbers = values
     made = numpy.empty(len(values), dtype=object)
-    made[:] = values
+    try:
+        made[:] = values
+    except PlaceholderError:  # numpy asks each value whether it is an array
+        for at, value in enumerate(values):
+            made[at] = value
     if numbers is not None:
         made = made[numpy.frombuffer(numbers, "<u4")]
     return made.reshape(shape, order=order)

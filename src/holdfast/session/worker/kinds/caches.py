@@ -74,13 +74,23 @@ def _cache(recorder: Recorder, obj: Any) -> Reduction:
     own = {k: v for k, v in vars(obj).items() if k not in _WRAPPED}
     entries = _entries(obj, parameters["typed"])
     if entries:
-        names = getattr(getattr(wrapped, "__code__", None), "co_varnames", ())
-        for args, _, _ in entries:
-            recorder.fields(zip(names, args, strict=False))
+        code = getattr(wrapped, "__code__", None)
+        names = code.co_varnames[: code.co_argcount] if code is not None else ()
+        entries = [
+            (_without(recorder, names, args), options, result) for args, options, result in entries
+        ]
         recorder.note(f"the counts of {name}'s cache begin anew")
         return filled, arguments, (entries, own), None, None, set_filled
     recorder.note(f"the cache of {name} starts empty")
     return rebuild.cached, arguments, own or None
+
+
+def _without(
+    recorder: Recorder, names: tuple[str, ...], args: tuple[object, ...]
+) -> tuple[object, ...]:
+    """Arguments without secrets, by the names of their parameters."""
+    named = min(len(names), len(args))
+    return recorder.without(names[:named], args[:named]) + args[named:]
 
 
 def _entries(obj: Any, typed: bool) -> list[Entry]:

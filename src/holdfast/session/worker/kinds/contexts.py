@@ -33,16 +33,18 @@ def set_context(made: Context, state: list[tuple[ContextVar[Any], object]]) -> N
 
 def _variable(recorder: Recorder, obj: ContextVar[Any]) -> Reduction:
     try:
-        default: tuple[object, ...] = (Context().run(obj.get),)
+        default = recorder.without((obj.name,), (Context().run(obj.get),))
     except LookupError:
         default = ()
     if obj not in copy_context():
         return variable, (obj.name, default)
-    return variable, (obj.name, default), (obj.get(),), None, None, set_variable
+    value = recorder.without((obj.name,), (obj.get(),))
+    return variable, (obj.name, default), value, None, None, set_variable
 
 
 def _context(recorder: Recorder, obj: Context) -> Reduction:
-    return context, (), list(obj.items()), None, None, set_context
+    values = recorder.without([each.name for each in obj], obj.values())
+    return context, (), list(zip(obj, values, strict=True)), None, None, set_context
 
 
 def _token(recorder: Recorder, obj: object) -> Reduction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any, Protocol
 
 from holdfast.session.worker.kinds.pairs import Pair, Pairs
@@ -70,8 +70,17 @@ class Recorder(Protocol):
     def enclosed(self, function: FunctionType) -> None:
         """The variables that a function uses of the one around it have names."""
 
-    def fields(self, pairs: Iterable[tuple[str, object]]) -> None:
-        """Values with names that the pickle may not tell, so that secrets are found."""
+    def contents(self, cell: CellType) -> object:
+        """What such a variable holds, or what stands for a secret. Raises ValueError: nothing."""
+
+    def without(self, names: Iterable[object], values: Iterable[object]) -> tuple[object, ...]:
+        """Values with names that the pickle may not tell: something else stands for secrets."""
+
+    def defaults(self, function: FunctionType) -> tuple[object, ...] | None:
+        """A function's defaults, which the names of its parameters go with, in the same way."""
+
+    def lost(self, source: str) -> tuple[str, ...]:
+        """The names of the secrets that this source would have to lose."""
 
     def buffer(self, address: int, size: int, owner: object) -> str:
         """Keep memory beside the record; the label to find it by."""

@@ -94,6 +94,8 @@ def _function(recorder: Recorder, obj: FunctionType) -> Reduction:
     recorder.enclosed(obj)
     arguments = (obj.__code__, scope, obj.__name__, obj.__closure__)
     state = function_state(obj)
+    if "__defaults__" in state:
+        state["__defaults__"] = recorder.defaults(obj)
     return rebuild.function, arguments, state or None, None, None, rebuild.set_function
 
 
@@ -115,7 +117,7 @@ def _code(recorder: Recorder, obj: CodeType) -> Reduction:
 
 def _cell(recorder: Recorder, obj: CellType) -> Reduction:
     try:
-        contents = (obj.cell_contents,)
+        contents = (recorder.contents(obj),)
     except ValueError:
         return rebuild.cell, ()
     return rebuild.cell, (), contents, None, None, rebuild.set_cell

@@ -72,8 +72,9 @@ def _reduce(
     closure = tuple(cells_of(obj)[-len(code.co_freevars) :]) if code.co_freevars else None
     function = FunctionType(code, frame.f_globals, code.co_name, None, closure)
     function.__qualname__ = obj.__qualname__
-    recorder.fields(frame.f_locals.items())
-    args, options = _arguments(code, frame.f_locals)
+    given = frame.f_locals
+    given = dict(zip(given, recorder.without(given, given.values()), strict=True))
+    args, options = _arguments(code, given)
     return begun, (function, args, options, obj.__name__)
 
 

@@ -102,10 +102,13 @@ def reduce_waiting(recorder: Recorder, obj: GeneratorType[Any, Any, Any]) -> Red
     if obj.gi_running or frame is None:
         raise NotResumable("it runs at this moment")
     scope = scope_of(recorder, frame)
-    recorder.fields(frame.f_locals.items())
+    closure = tuple(closure_of(obj, code).values())
+    recorder.enclosed(FunctionType(code, frame.f_globals, code.co_name, None, closure or None))
     if code.co_name == "<genexpr>":
         return _reduce_loop(obj, frame)
     source, first = _source(code, frame.f_globals)
+    if recorder.lost(source):
+        raise NotResumable("its source has a secret in it")
     place = _place(frame)
     try:
         steps = _Path(source, first, place).waiting()
