@@ -144,10 +144,9 @@ _BY_MARK: dict[bytes, list[Format]] = {
 }  # fmt: skip
 FORMATS = tuple(each for formats in _BY_MARK.values() for each in formats)
 _ENDS = {mark: tuple({literal for literal, *_ in formats}) for mark, formats in _BY_MARK.items()}
-# What follows a mark at least, where marks are frequent.
+# What follows a mark at least, where marks are frequent; `_NEXT` of those that are literals, too.
+_LATER = {b"_": rb"(?=[A-Za-z0-9+/]{16})", b"-": rb"(?=[A-Za-z0-9_-]{10})"}
 _NEXT = {
-    b"_": rb"(?=[A-Za-z0-9+/]{16})",
-    b"-": rb"(?=[A-Za-z0-9_-]{10})",
     b".": rb"(?=[A-Za-z0-9_.-]{20})",
     b":": rb"(?=AA[A-Za-z0-9_-]{33}|%s)" % _URL,
     b"E": rb"(?=AAA)",
@@ -173,7 +172,7 @@ def _start(mark: bytes) -> re.Pattern[bytes]:
         if least >= back
     )
     behind = b"(?<=%s%s)" % (behind, re.escape(mark)) if behind else b""
-    return re.compile(re.escape(mark) + behind + _NEXT.get(mark, b""))
+    return re.compile(re.escape(mark) + behind + (_NEXT.get(mark) or _LATER.get(mark, b"")))
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -293,7 +292,13 @@ def _keys(data: bytes, exact: bool) -> Iterable[tuple[int, int]]:
     for mark, ends in _ENDS.items():
         if mark not in data:
             continue
-        places = _each(data, mark) if len(data) < _SMALL else _starts(data, mark)
+        # In small data, whole literals are found sooner than a pattern is compiled.
+        if len(data) >= _SMALL or mark in _NEXT:
+            places = _starts(data, mark)
+        elif any(map(data.__contains__, ends)):
+            places = _each(data, mark)
+        else:
+            continue
         for at in places:
             before = data[max(0, at + 1 - _LONGEST) : at + 1]
             if before.endswith(ends):

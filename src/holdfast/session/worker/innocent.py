@@ -12,7 +12,7 @@ from holdfast.model.secrets import USUAL, Rule
 from holdfast.session.worker.secrets import suspect
 
 _SLOTS = 1 << 15  # each is one pickle, or a piece of 64 KB of a large one
-_WORTH = 1 << 10  # bytes that take longer to search than to look up
+_WORTH = 1 << 7  # bytes that take longer to search than to look up
 _BITS = (1 << 64) - 1
 
 

@@ -162,8 +162,9 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return tuple(place)
 
     def enclosed(self, function: FunctionType) -> None:
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        self._variables.update((id(cell), name) for name, cell in cells)
+        if function.__closure__:
+            cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+            self._variables.update((id(cell), name) for name, cell in cells)
 
     def contents(self, cell: CellType) -> object:
         return self.without((self._variables.get(id(cell)),), (cell.cell_contents,))[0]

@@ -112,7 +112,10 @@ def parameters(function: FunctionType) -> tuple[str, ...]:
 
 def defaults(rule: Rule, function: FunctionType) -> tuple[object, ...] | None:
     """A function's defaults, without secrets."""
-    given, names = function.__defaults__, parameters(function)
+    given = function.__defaults__
+    if not given or not any(type(value) is str or type(value) is bytes for value in given):
+        return given  # as most are
+    names = parameters(function)
     return without(rule, names, given) if given and len(given) == len(names) else given
 
 
