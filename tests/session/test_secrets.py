@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from tests.secret_corpus import KEYS
 from tests.session.test_capture import _everything, run
 
 from holdfast.model.errors import BadInput
 from holdfast.session import Session
+from holdfast.session.worker.library_settings import _entries
+from holdfast.session.worker.placeholder import Placeholder
 
 KEY = KEYS["OpenAI"]
 SOURCE = f"""
@@ -161,6 +165,49 @@ async def test_a_worker_gets_what_the_report_lists(make, monkeypatch) -> None:
     ]  # fmt: skip
     listed = {name for item in cp.report for name in item.secrets}
     assert listed == {"password", "api_key", "secret"}
+
+
+WAITING = f"""
+def rows(n, passwd):
+    for i in range(n):
+        yield i, passwd
+
+def around(secret):
+    def inner():
+        for i in range(9):
+            yield i, secret
+    return inner()
+
+def written(n):
+    api_key = 'leak-3'
+    for i in range(n):
+        yield i, api_key
+
+first, second, third = rows(3, 'leak-1'), around('leak-2'), written(3)
+fourth = (each + '{KEY}' for each in 'abc')
+[next(each) for each in (first, second, third, fourth)]
+"""
+
+
+async def test_generators_under_way_keep_none(session: Session, store) -> None:
+    await run(session, WAITING)
+    cp = await session.checkpoint()
+    kept = _everything(store, cp)
+    assert b"leak-" not in kept
+    assert KEY.encode() not in kept
+    await session.restore(cp, secrets={"passwd": "p", "secret": "s"})
+    assert await run(session, "[next(first), next(second)]") == [(1, "p"), (1, "s")]
+    error = (await session.execute("next(third)")).error
+    assert error is not None
+    assert error.type.endswith(".PlaceholderError")
+
+
+def test_a_library_gets_no_placeholder_as_a_setting() -> None:
+    library = SimpleNamespace(config={"theme": "dark", "api-key": "mine"})
+    setting = _entries("config")
+    missing = Placeholder("str", "a secret", b"", "api-key")
+    setting.write(library, {"theme": "light"}, {"set": {"api-key": missing, "n": 1}, "delete": []})
+    assert library.config == {"theme": "light", "n": 1}
 
 
 async def test_secrets_of_the_environment_are_left_out(session: Session, store) -> None:

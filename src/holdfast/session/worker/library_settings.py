@@ -69,7 +69,9 @@ def _many(get: Callable[[Any], Any], put: Callable[[Any, Any], None], path: str 
     def write(module: Any, before: Any, kept: Any) -> None:
         if kept is not UNCHANGED:
             left = {key: value for key, value in before.items() if key not in kept["delete"]}
-            put(module, left | kept["set"])
+            # A secret that was not given again is not set.
+            now = {k: v for k, v in kept["set"].items() if not isinstance(v, Placeholder)}
+            put(module, left | now)
         elif get(module) != before:
             put(module, before)
 
