@@ -27,7 +27,7 @@ from holdfast.sandbox.recent import Recent
 from holdfast.store import open_store
 from holdfast.testing.engines import EngineSuite
 from holdfast.testing.freezing import ExactSuite, Make
-from holdfast.testing.programs import bash, run
+from holdfast.testing.programs import bash, begin, run
 
 
 class TestProcess(EngineSuite):
@@ -50,6 +50,19 @@ print([ctypes.CDLL(None).syscall(call, kind, 0, 0) for kind in (1, 16, 8)])
 """
 
 
+# Leaves signals pending, as many as one user may have, and says how many those were.
+SIGNALS = """
+import ctypes, os, resource, signal, sys
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (40, 40))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+queue = ctypes.CDLL(None).sigqueue
+sent = 0
+while sent < 100 and queue(os.getpid(), int(signal.SIGRTMIN), None) == 0:
+    sent += 1
+print(sent, flush=True)
+if sys.argv[1] == "stay":
+    signal.pause()
+"""
 MOMENTS = (0.001, 0.02, 0.05, 0.08, 0.12)  # seconds after which somebody goes who has asked
 WHOLE = {"config", "environment", "files/upper", "memory/checkpoint.img", "memory/pages.img"}
 
@@ -142,3 +155,10 @@ class TestRunc(EngineSuite, ExactSuite):
     @pytest.fixture
     def engine(self) -> Engine:
         return RuncEngine()
+
+    async def test_signals_of_neighbours_do_not_count(self, make: Make) -> None:
+        """It has users of its own."""
+        hog = await begin(await make(), "python", "-c", SIGNALS, "stay")
+        while not hog.replay.after(0):
+            await asyncio.wait_for(hog.changed(), 60)
+        assert int((await run(await make(), "python", "-c", SIGNALS, "end")).stdout) >= 20

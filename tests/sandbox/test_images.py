@@ -13,7 +13,7 @@ import pytest
 from tests.sandbox.foreign_roots import layout, packed, small_root
 
 from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported
-from holdfast.sandbox import images, roots
+from holdfast.sandbox import images, keeping, roots
 from holdfast.sandbox.body import Workshop
 from holdfast.sandbox.contract import Engine, Limits
 from holdfast.sandbox.engines.gvisor import GvisorEngine
@@ -77,6 +77,42 @@ def test_layers_and_what_they_delete(tmp_path: Path) -> None:
     found = {str(p.relative_to(lower)): p.read_text() for p in lower.rglob("*") if p.is_file()}
     assert found == {"a/stays": "a/stays", "b/new": "new", "c": "replaced"}
     assert digest.startswith("sha256:")
+
+
+def test_a_layer_puts_a_folder_for_a_file(tmp_path: Path) -> None:
+    """And a file for a folder, also where it names only what is in it."""
+    layers = [
+        *(member("a", b"file"), member("b/inner", b"inner"), member("c", b"file")),
+        *(member("a", kind=tarfile.DIRTYPE), member("b", b"now a file"), member("c/new", b"n")),
+    ]
+    lower, _ = images.prepare(layout(tmp_path / "layout", *layers), tmp_path / "out")
+    assert (lower / "a").is_dir()
+    assert (lower / "b").read_bytes() == b"now a file"
+    assert (lower / "c" / "new").read_bytes() == b"n"
+
+
+def test_a_changed_folder_is_another(tmp_path: Path) -> None:
+    """Memory does not belong over it; files do."""
+    small = small_root(tmp_path / "small")
+    _, before = images.prepare(small, tmp_path / "unused")
+    assert images.prepare(small, tmp_path / "unused") == (small.resolve(), before)
+    (small / "usr" / "lib").mkdir(parents=True, exist_ok=True)
+    (small / "usr" / "lib" / "libnew.so").write_text("x")
+    _, after = images.prepare(small, tmp_path / "unused")
+    assert not keeping.is_same_root(before, after, memory=True)
+    assert keeping.is_same_root(before, after, memory=False)
+    assert keeping.is_same_root(before.partition("#")[0], after, memory=True)  # of long ago
+    assert not keeping.is_same_root(before, "folder:/elsewhere", memory=False)
+
+
+def test_other_libraries_are_noticed(tmp_path: Path) -> None:
+    libc = tmp_path / "libc.so.6"
+    libc.write_bytes(b"one")
+    before = images.fingerprint([libc, tmp_path / "none"])
+    assert images.fingerprint([libc, tmp_path / "none"]) == before
+    libc.write_bytes(b"another")
+    assert images.fingerprint([libc, tmp_path / "none"]) != before
+    assert "#" in roots.default(tmp_path / "root").digest
 
 
 def test_owners_modes_times_and_links_are_kept(tmp_path: Path) -> None:

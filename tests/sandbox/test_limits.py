@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sandbox import limits
+from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.limits import Groups
 
 
@@ -41,4 +42,19 @@ def test_groups_that_stay_are_told_of(
     assert not empty.exists()
     assert [record.getMessage() for record in caplog.records] == [
         f"the control group {busy} stays: something in it has not ended"
+    ]
+
+
+def test_limits_that_nothing_enforces_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a machine that has groups of version 1 for memory and the processor alone."""
+    for name in ("memory", "cpu"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pids").write_text("no folder")
+    found = [limits.make(name, Limits(), processes=5, mount=tmp_path) for name in ("a", "b")]
+    assert [each.missing for each in found] == [("pids",), ("pids",)]
+    assert [len(each.folders) for each in found] == [2, 2]
+    assert [record.getMessage() for record in caplog.records] == [
+        "nothing limits the pids of a sandbox here: this machine has no control groups for it"
     ]

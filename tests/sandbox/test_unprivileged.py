@@ -71,7 +71,9 @@ from holdfast.sandbox.body import Workshop
 from holdfast.sandbox.contract import Limits
 from holdfast.sandbox.engines.plain import Plain
 from holdfast.sandbox.engines.process import ProcessEngine
+from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox.files import Files
+from holdfast.sandbox.languages import plan
 from holdfast.testing.programs import bash, begin, run
 
 async def main(kind, folder):
@@ -98,6 +100,12 @@ async def main(kind, folder):
     fill = lambda into: keeping.unpack_files(folder / "packed", into)
     other = await workshop.make(root, Limits(), network=True, fill=fill)
     told["copied"] = (await bash(other, "cat ~/note")).stdout.strip()
+    for each, code in ((body, "x = 'first'"), (other, "print('x' in globals())")):
+        asked = ExecuteRequest(language="python", code=code, session=True, stdin=False)
+        process = await each.line.start(plan(asked, root, Limits(), "").start)
+        how = await process.wait()
+        said = b"".join(piece.data for piece in process.replay.after(0))
+        told.setdefault("session", []).append([how.code, said.decode().strip()])
     await other.end(); await other.clear()
     script = "setsid setsid sleep 7777.5 & setsid sleep 7777.5 & disown -a; echo on; exec sleep 1"
     assert (await bash(body, script)).stdout == "on\\n"
@@ -160,5 +168,6 @@ def test_without_any_walls() -> None:
     assert told["home"] == [f"{own}/root", "kept", f"{own}/tmp"]
     assert (told["script"], told["read"], told["copied"]) == ("run", "kept", "kept")
     assert told["terminal"].startswith("/dev/pts/")
+    assert told["session"] == [[0, ""], [0, "False"]]  # each has one of its own
     assert told["left"] == []
     assert not running(b"7777.5")

@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from holdfast.model import mtime
 from holdfast.model.errors import BadInput, Corrupt, NotFound, Unsupported, from_os_error
 
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+# Folders of programs and libraries, and what package managers write.
+_SHOWS = (
+    *("", "bin", "sbin", "lib", "lib64", "etc", "usr", "usr/bin", "usr/sbin", "usr/lib"),
+    *("usr/lib64", "usr/local/bin", "usr/local/lib"),
+    *("var/lib/dpkg/status", "lib/apk/db/installed", "var/lib/rpm/rpmdb.sqlite"),
+)
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _LAYERS = {
     "application/vnd.oci.image.layer.v1.tar": "r:",
@@ -33,7 +40,7 @@ def prepare(source: Path, into: Path) -> tuple[Path, str]:
         if (source / "oci-layout").is_file():
             return _layout(source, into)
         if source.is_dir():
-            return source.resolve(), f"folder:{source.resolve()}"
+            return source.resolve(), f"folder:{source.resolve()}#{fingerprint(_telling(source))}"
         if not source.exists():
             raise NotFound(f"there is no image at {source}")
         into.mkdir(parents=True)
@@ -45,6 +52,27 @@ def prepare(source: Path, into: Path) -> tuple[Path, str]:
         raise BadInput(f"{source} is no image: {error}") from None
     except OSError as error:
         raise from_os_error(error, f"preparing the image {source}") from error
+
+
+def fingerprint(places: Iterable[Path]) -> str:
+    """What changes when programs or libraries are put in place, without reading them: sizes and
+    times of files, and times of folders. What is not there says that."""
+    seen: list[tuple[str, int | None, int]] = []
+    for place in places:
+        try:
+            status = place.stat()
+        except OSError:
+            seen.append((place.name, None, 0))
+            continue
+        size = None if stat.S_ISDIR(status.st_mode) else status.st_size
+        seen.append((place.name, size, status.st_mtime_ns))
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+
+
+def _telling(root: Path) -> list[Path]:
+    """Where a folder shows that something was installed."""
+    libraries = sorted((root / "usr" / "lib").glob("*-linux-*"))
+    return [*(root / name for name in _SHOWS), *libraries]
 
 
 def _layout(source: Path, into: Path) -> tuple[Path, str]:
@@ -98,7 +126,12 @@ def _apply(layer: Path, mode: str, into: Path) -> None:
                 _remove(_inside(into, f"{folder}/{name.removeprefix(_WHITEOUT)}"))
             elif info.isfile() or info.isdir() or info.issym() or info.islnk():
                 target = _inside(into, info.name)
-                if target.is_symlink() or (target.exists() and not info.isdir()):
+                for above in target.parents:  # a layer need not name what its files are in
+                    if above == into:
+                        break
+                    if above.exists() and not above.is_dir():
+                        above.unlink()
+                if target.is_symlink() or not (info.isdir() and target.is_dir()):
                     _remove(target)
                 _unpack(archive, info, target, into)
 

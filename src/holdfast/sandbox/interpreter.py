@@ -22,10 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.session import Session
 
 MODULE = "holdfast.sandbox.interpreter"
 SOCKET = "/tmp/.holdfast-session"
+# Where that is when a sandbox has no root of its own. Without it, all sandboxes of a host would
+# meet at the same socket, with whoever of its users makes that first.
+PLACE = "HOLDFAST_SESSION_SOCKET"
+MOST_ADDRESS = 100
 NAME = "sandbox"
 BEGIN_SECONDS = 60.0
 INTERRUPTED, FAILED, BUSY = 130, 1, 75
@@ -80,7 +86,8 @@ def reach(begin: bool) -> socket.socket:
     while True:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            link.connect(SOCKET)
+            with address() as where:
+                link.connect(where)
             return link
         except OSError:
             link.close()
@@ -89,7 +96,7 @@ def reach(begin: bool) -> socket.socket:
                 raise
         if begun is None:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            said = os.open(f"{SOCKET}.log", flags, 0o600)
+            said = os.open(f"{place()}.log", flags, 0o600)
             log = open(said, "ab")  # noqa: SIM115  the session's from now on
             begun = subprocess.Popen(
                 [sys.executable, "-m", MODULE, "serve"],
@@ -100,6 +107,22 @@ def reach(begin: bool) -> socket.socket:
                 cwd=os.path.expanduser("~"),
             )
         time.sleep(0.02)
+
+
+def place() -> str:
+    return os.environ.get(PLACE, SOCKET)
+
+
+@contextlib.contextmanager
+def address() -> Iterator[str]:
+    """The socket's, by way of its folder: an address is 107 bytes at most, and a path may be more.
+    Raises OSError."""
+    folder, name = os.path.split(place())
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield place() if len(os.fsencode(place())) < MOST_ADDRESS else f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
 
 
 def tell(link: socket.socket, message: Said) -> None:
@@ -113,17 +136,18 @@ async def serve() -> None:
     """Keep a session, going on from its last checkpoint, until the sandbox ends."""
     from holdfast.model import files
 
-    mine = os.open(f"{SOCKET}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    mine = os.open(f"{place()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # another one was faster
     session = await opened()
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(SOCKET)
+        os.unlink(place())
     host = Host(session)
     listener = socket.socket(socket.AF_UNIX)
-    files.bind(listener, SOCKET)
+    with address() as where:
+        files.bind(listener, where)
     async with session, await asyncio.start_unix_server(host.serve, sock=listener, limit=1 << 26):
         await asyncio.Event().wait()
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # whoever only looks at checkpoints does not wait for what a 
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PRINTED = re.compile(r"(.*?)(?:#([0-9a-f]{16}))?", re.DOTALL)  # a root, and its fingerprint
 SNAPSHOTS = "snapshots/"  # names of files that were kept without the rest
 KILLED = "killed"  # a tag: the sandbox was ended on purpose, its checkpoints stay
 TEMPLATES = "templates/"  # before the name, in the subject of a template
@@ -113,6 +114,8 @@ class Kept:
             if name == "cpu":
                 lacking = sorted(set(there) - set(_words(here.get("cpu"))))
                 troubles += [f"this processor lacks {', '.join(lacking)}"] if lacking else []
+            elif name == "root" and is_same_root(there, root_digest, memory=bool(self.memory)):
+                continue
             elif here.get(name) != there:
                 troubles.append(f"{name} was {there!r:.80} and is {here.get(name)!r:.80} here")
         if troubles:
@@ -120,6 +123,14 @@ class Kept:
                 f"the checkpoint cannot be restored here: {'; '.join(troubles)}",
                 hint="restore it where it was made, or start anew from a snapshot of its files",
             )
+
+
+def is_same_root(there: object, here: str, *, memory: bool) -> bool:
+    """Whether files of a sandbox belong over a root. Memory belongs over the same libraries, too;
+    what was kept by an earlier version says nothing of them."""
+    was, before = _PRINTED.fullmatch(str(there)).groups()  # type: ignore[union-attr]  # all do
+    now, after = _PRINTED.fullmatch(here).groups()  # type: ignore[union-attr]
+    return bool(was == now and (not memory or before is None or before == after))
 
 
 def save(

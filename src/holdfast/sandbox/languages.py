@@ -9,7 +9,7 @@ from holdfast.model.errors import BadInput, Unsupported
 from holdfast.model.tracing import request_id
 from holdfast.protocol.sandbox_messages import ExecuteRequest
 from holdfast.sandbox.contract import Limits
-from holdfast.sandbox.interpreter import MODULE
+from holdfast.sandbox.interpreter import MODULE, PLACE, SOCKET
 from holdfast.sandbox.roots import Root
 from holdfast.sandbox.start import Start
 
@@ -63,6 +63,7 @@ def plan(
         **({"HOLDFAST_REQUEST_ID": request_id.get()} if request_id.get() else {}),
         **(proxied(proxy) if proxy is not None else {}),
         **request.env,
+        **({PLACE: SOCKET} if request.session else {}),
     }
     start = Start(
         argv=argv,

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ log = logging.getLogger("holdfast.sandbox")
 _MOUNT = Path("/sys/fs/cgroup")
 FAMILY = "holdfast"
 _PERIOD = 100_000  # microseconds, of the CPU quota
+_noticed: set[tuple[str, ...]] = set()
 _TRIES, _TRY_SECONDS = 50, 0.05  # until something that was killed has ended
 
 
@@ -104,7 +106,7 @@ def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> 
             "cpu": {"cpu.max": f"{quota} {_PERIOD}"},
             "pids": {"pids.max": str(processes)},
         }
-        return _make_one(mount, name, wanted)
+        return _told(_make_one(mount, name, wanted))
     per_controller = {
         "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
         "cpu": {"cpu.cfs_period_us": str(_PERIOD), "cpu.cfs_quota_us": quota},
@@ -120,7 +122,20 @@ def make(name: str, limits: Limits, *, processes: int, mount: Path = _MOUNT) -> 
             folders.append(folder)
         except OSError:
             missing.append(controller)
-    return Groups(tuple(folders), tuple(missing))
+            with suppress(OSError):
+                folder.rmdir()
+    return _told(Groups(tuple(folders), tuple(missing)))
+
+
+def _told(groups: Groups) -> Groups:
+    """Say which limits nothing enforces here, once for each kind of trouble."""
+    if groups.missing and groups.missing not in _noticed:
+        _noticed.add(groups.missing)
+        log.warning(
+            "nothing limits the %s of a sandbox here: this machine has no control groups for it",
+            ", ".join(groups.missing),
+        )
+    return groups
 
 
 def change(groups: Groups, limits: Limits, *, processes: int) -> None:

@@ -111,7 +111,7 @@ class Maker:
         if request.filesystem_snapshot_name is not None:
             asked = request.filesystem_snapshot_name
             kept = await in_thread(self._snapshot, asked, tenant)
-            if kept.environment.get("root") != root.digest:
+            if not keeping.is_same_root(kept.environment.get("root"), root.digest, memory=False):
                 raise Unsupported("the snapshot belongs to another root")
             fill = keeping.filling(self._store, kept)
         limits = self._settings.limits.capped(request.limits)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.model.errors import BadInput, Unsupported
-from holdfast.sandbox import agent
+from holdfast.sandbox import agent, images
 from holdfast.sandbox.agent import USER, begin
 
 LAYOUT = 2  # of the default root: memory of a sandbox goes with what is mounted where
@@ -26,6 +26,7 @@ TOOLS = "/.holdfast"  # where a root has what the agent needs
 _AGENT = ("-sSP", "-c", Path(str(begin.__file__)).read_text(encoding="utf-8"), f"{TOOLS}/agent")
 # Neither a locale nor a time zone is looked for; with no locale its text is UTF-8.
 _PLAIN = {"LC_ALL": "C", "TZ": "UTC0"}
+_CORE = ("libc", "libm", "libgcc_s", "libstdc++", "libtinfo", "libz", "libssl", "libcrypto")
 _ALIASES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("dev", "proc", "sys", "run", "tmp", "root", "opt", "var", "home", "mnt")
 _ETC = {
@@ -102,7 +103,7 @@ def default(folder: Path) -> Root:
         environ={**_PLAIN, "PYTHONHOME": f"{prefix}:{os.path.realpath(sys.base_exec_prefix)}"},
         path=path,
         python=(python,),
-        digest=f"host-{LAYOUT}:{sys.version.split()[0]}",
+        digest=f"host-{LAYOUT}:{sys.version.split()[0]}#{images.fingerprint(_core(python))}",
         packages=tuple(mount.target for mount in packages),
     )
 
@@ -177,6 +178,20 @@ def _loader() -> str:
         if os.path.exists(real) and real.startswith("/usr/"):
             return real
     raise Unsupported("roots of one's own need a host with its loader below /usr")
+
+
+def _core(python: str) -> list[Path]:
+    """What every program of the default root has in its memory. Files, of which packages keep the
+    times: on another machine with the same packages they are the same."""
+    loader = Path(os.path.realpath("/lib64/ld-linux-x86-64.so.2"))
+    if not loader.exists():
+        loader = Path(os.path.realpath("/lib/ld-linux-aarch64.so.1"))
+    folder = loader.parent
+    library = Path(python).parent.parent / "lib"
+    names = (f"{name}.so.*" for name in _CORE)
+    found = [path for name in names for path in sorted(folder.glob(name))]
+    own = sorted(library.glob("libpython*.so.*"))
+    return [loader, Path(python), Path("/bin/bash"), *found, *own]
 
 
 def _mountpoints(lower: Path, mounts: list[Mount]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ def furnish(volume: Volume) -> None:
 
 def mount_root(volume: Volume, lower: Path) -> None:
     """Lay the volume over a root that stays as it is. Raises HoldfastError."""
-    options = f"lowerdir={lower},upperdir={volume.upper},workdir={volume.disk / 'work'}"
+    places = (("lowerdir", lower), ("upperdir", volume.upper), ("workdir", volume.disk / "work"))
+    options = ",".join(f"{name}={_escaped(place)}" for name, place in places)
     options += ",redirect_dir=off,metacopy=off,index=off"
     # As `mount` does it, without starting it: somebody waits.
     where = os.fsencode(volume.merged)
@@ -84,6 +86,11 @@ def mount_root(volume: Volume, lower: Path) -> None:
         number = ctypes.get_errno()
         trouble = OSError(number, os.strerror(number), str(volume.merged))
         raise from_os_error(trouble, "mounting the root of a sandbox") from trouble
+
+
+def _escaped(place: Path) -> str:
+    """A path as an option of an overlay, of which some signs are a part of the language."""
+    return re.sub(r"([\\,:])", r"\\\1", str(place))
 
 
 def clear(volume: Volume) -> None:

@@ -98,6 +98,39 @@ print(os.getcwd(), os.environ["COLOUR"], children, fds, os.getsid(0) == os.getpi
 """
 
 
+# Puts a key where every program of the user finds it, and says its number; or looks for it there.
+KEYS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+add_key, keyctl = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
+SEARCH, READ, SETPERM, OF_THE_USER = 10, 11, 5, -4
+if sys.argv[1] == "put":
+    number = libc.syscall(add_key, b"user", b"hidden", b"of A", 4, OF_THE_USER)
+    libc.syscall(keyctl, SETPERM, number, 0x3F3F3F3F)
+    print(number)
+else:
+    found = libc.syscall(keyctl, SEARCH, OF_THE_USER, b"user", b"hidden", 0)
+    for number in {found, int(sys.argv[2])} - {-1}:
+        data = ctypes.create_string_buffer(16)
+        if libc.syscall(keyctl, READ, number, data, 16) > 0:
+            print(data.value.decode())
+try:
+    print("hidden" in open("/proc/keys").read())
+except OSError:
+    print(False)
+"""
+
+
+# Opens a message queue by a name that everybody knows, or makes it.
+QUEUE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+opens = {"x86_64": 240, "aarch64": 180}[os.uname().machine]
+made = os.O_CREAT if sys.argv[1] == "make" else 0
+print(libc.syscall(opens, b"known", os.O_RDWR | made, 0o666, None) >= 0)
+"""
+
+
 class EngineSuite(FreezingSuite):
     """All that an engine must do. Inherit, and give the fixture `engine`."""
 
@@ -115,6 +148,16 @@ class EngineSuite(FreezingSuite):
             Start(argv=["/bin/sh", "-c", "pwd; echo $GREETING"], env={"GREETING": "hi"}, cwd="/tmp")
         )
         assert (await result(process)).stdout == "/tmp\nhi\n"
+
+    async def test_no_keys_of_other_sandboxes(self, make: Make) -> None:
+        put = await run(await make(), "python", "-c", KEYS, "put")
+        number, _ = put.stdout.split()
+        found = await run(await make(), "python", "-c", KEYS, "look", number)
+        assert (found.stdout, found.stderr) == ("False\n", "")
+
+    async def test_no_message_queues_of_other_sandboxes(self, make: Make) -> None:
+        await run(await make(), "python", "-c", QUEUE, "make")
+        assert (await run(await make(), "python", "-c", QUEUE, "open")).stdout == "False\n"
 
     async def test_memory_is_shared_by_name_and_run_is_not_theirs(self, make: Make) -> None:
         body = await make()

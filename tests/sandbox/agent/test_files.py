@@ -41,6 +41,21 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "tool"
+    path.write_text("before")
+    path.chmod(0o750)
+    assert order(b"after", call="write", path=str(path))[0] == 0
+    assert (path.read_bytes(), path.stat().st_mode & 0o7777) == (b"after", 0o750)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    code, _, said = order(b"x", call="write", path=str(tmp_path / "folder"))
+    assert (code, "directory" in said) == (1, True)
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     code, _, said = order(call="read", path=str(tmp_path / "pipe"))

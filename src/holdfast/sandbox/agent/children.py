@@ -260,6 +260,11 @@ def bar_power() -> None:
                 break  # beyond the last one that this kernel knows
         os.setgroups([])
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # as a user namespace's owner
+    gain_no_power()
+
+
+def gain_no_power() -> None:
+    """Not by executing anything."""
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 

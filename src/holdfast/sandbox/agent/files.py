@@ -62,11 +62,23 @@ def read_piece(file: BinaryIO, offset: int, size: int) -> None:
 
 
 def replace(path: str) -> None:
+    """With the mode that the file had; a new one has what everybody's have."""
     part = f"{path}.holdfast-part-{os.getpid()}"
-    with open(part, "wb") as file:
-        while block := os.read(0, BLOCK):
-            file.write(block)
-    os.rename(part, path)
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mode = None
+    try:
+        with open(part, "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            while block := os.read(0, BLOCK):
+                file.write(block)
+        os.rename(part, path)
+    except OSError:
+        if os.path.lexists(part):
+            os.unlink(part)
+        raise
 
 
 def add(path: str, offset: int) -> None:

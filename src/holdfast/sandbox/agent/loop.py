@@ -12,6 +12,7 @@ from holdfast.sandbox.agent.children import (
     Process,
     Spare,
     dismiss,
+    gain_no_power,
     keep_orphans,
     may_be_looked_at,
     set_size,
@@ -394,6 +395,12 @@ def look_after(source: int, sink: int) -> NoReturn:
     """Everything inside, from the moment in which the first program may begin."""
     may_be_looked_at(False)
     keep_orphans()
+    if os.environ.get("KEYRINGS") == "off":  # where sandboxes share them
+        # Only here: gVisor has a kernel for each, and an agent that begins sooner without.
+        from holdfast.sandbox.agent.keyrings import forgo_keyrings
+
+        gain_no_power()
+        forgo_keyrings()
     agent = Agent(source, sink)
     if not wanted():
         agent.run()

@@ -29,6 +29,9 @@ while [ "$1" != -- ]; do
 done
 shift
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
+for name in keys key-users; do
+    [ ! -e "$root/proc/$name" ] || mount --bind /dev/null "$root/proc/$name"
+done
 mount -t tmpfs -o nosuid,nodev,mode=755 tmpfs "$root/run"
 mount -t tmpfs -o nosuid,noexec,mode=755 tmpfs "$root/dev"
 """

@@ -26,6 +26,9 @@ from holdfast.sandbox.whole import in_thread, whole
 
 log = logging.getLogger("holdfast.sandbox")
 _NO_SPARES = {"SPARES": "0"}
+# Who put a key there is all the same to the kernel: all programs of all sandboxes are one user.
+_NO_KEYRINGS = {"KEYRINGS": "off"}
+_HIDDEN = ("/proc/keys", "/proc/key-users")
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_CHOWN")
 
 
@@ -96,7 +99,7 @@ class ProcessEngine:
             if privileged:
                 await in_thread(volume.mount_root, build.volume, build.root.lower)
             words = self.launcher.words(build)
-            environ = {**self.launcher.environ(build), **_NO_SPARES}
+            environ = {**self.launcher.environ(build), **_NO_SPARES, **_NO_KEYRINGS}
             box.process = await launch.start(groups.wrap(words), box.launched, box.log, environ)
             box.launched.close_inner()
         except BaseException:
@@ -177,7 +180,12 @@ def arguments(build: Build) -> list[str]:
     """What bubblewrap is told: namespaces, mounts, an empty environment."""
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--as-pid-1", "--die-with-parent", "--hostname", "sandbox", "--clearenv"]
-    environ = {"PATH": "/usr/bin:/bin", "SHARED_MEMORY": "/dev/shm", **build.root.environ}
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "SHARED_MEMORY": "/dev/shm",
+        **build.root.environ,
+        **_NO_KEYRINGS,
+    }
     for name, value in environ.items():
         words += ["--setenv", name, value]
     if not build.network:
@@ -193,7 +201,11 @@ def arguments(build: Build) -> list[str]:
             words += ["--bind", str(upper / name), f"/{name}"]
     for mount in build.root.mounts:
         words += ["--ro-bind", mount.source, mount.target]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--chdir", "/"]
+    words += ["--proc", "/proc"]
+    for name in _HIDDEN:
+        if os.path.exists(name):
+            words += ["--ro-bind", "/dev/null", name]
+    words += ["--dev", "/dev", "--tmpfs", "/run", "--chdir", "/"]
     if build.network and os.path.exists("/etc/resolv.conf"):
         words += ["--ro-bind", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
     return words

@@ -33,7 +33,7 @@ CRIU_OPTIONS = "ghost-limit 104857600\nlink-remap\ntcp-close\nnetwork-lock skip\
 # A user namespace in which everybody has the number he has outside: the powers of root inside
 # reach no further than the sandbox, and CRIU has all of them over it.
 _SAME_IDS = {"containerID": 0, "hostID": 0, "size": 65536}
-_MASKED = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"]
+_MASKED = ["/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug"]
 _READ_ONLY = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"]
 
 
@@ -128,6 +128,7 @@ class RuncBox(ContainerBox):
                 "source": "devpts",
                 "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
             },
+            environ={"KEYRINGS": "off"},
             cgroupsPath=f"/{limits.FAMILY}/{self._build.name}",
             namespaces=[{"type": kind} for kind in (*bundle.NAMESPACES, "user")],
             uidMappings=[_SAME_IDS],
