@@ -15,7 +15,8 @@ _CHUNK = 64 * 1024
 class LossyProxy:
     """Hands bytes on in both directions. The reply to each of the next `lose` requests that begin
     with `marked` is lost: the server has done what was asked, and the client does not know. The
-    next `fail` requests get `failure` for an answer, and never reach the server. What is asked
+    next `fail` requests that begin with `failing` get `failure` for an answer, and never reach the
+    server. What is asked
     waits `wait` seconds before it is handed on. `at_once` is how many requests have waited for the
     first word of an answer at the same time, at most."""
 
@@ -28,6 +29,7 @@ class LossyProxy:
         self.lost = 0
         self.fail = 0
         self.failed = 0
+        self.failing = b""
         self.failure = "500 Internal Server Error"
         self.wait = 0.0
         self.at_once = 0
@@ -68,7 +70,7 @@ class LossyProxy:
             back = threading.Thread(target=self._answer, args=(server, client, doomed), daemon=True)
             back.start()
             while data := client.recv(_CHUNK):
-                if self._fails():
+                if self._fails(data):
                     answer = f"HTTP/1.1 {self.failure}\r\nContent-Length: 0\r\nConnection: close"
                     client.sendall(f"{answer}\r\n\r\n".encode())
                     break
@@ -85,9 +87,9 @@ class LossyProxy:
         with self._lock:
             self._asking.discard(client)
 
-    def _fails(self) -> bool:
+    def _fails(self, data: bytes) -> bool:
         with self._lock:
-            if not self.fail:
+            if not self.fail or not data.startswith(self.failing):
                 return False
             self.fail -= 1
             self.failed += 1

@@ -49,6 +49,33 @@ def fill(log: ObjectLog, first: int, last: int) -> None:
         log.append(entry(seq, b"body %d" % seq))
 
 
+# -- trouble behind a commit
+
+
+@pytest.mark.parametrize("refused", ["PUT /bucket/{}/folds/", "POST /bucket?delete"])
+def test_bundle_failures_fail_no_append(
+    s3: Server, prefix: str, tmp_path: Path, refused: str
+) -> None:
+    """The entry that a bundle would have gone with is durable: an error would have it written
+    again."""
+    with LossyProxy(s3.port) as proxy:
+        environ = s3.environ | {"HOLDFAST_S3_ENDPOINT": proxy.endpoint}
+        bucket = Bucket(connect(Address("s3", "bucket", prefix), environ))
+        log = ObjectLog(bucket, Cache(tmp_path / "one"), bundle=20)
+        log.entries(0)
+        fill(log, 1, 19)
+        proxy.failing, proxy.failure = refused.format(prefix).encode(), "403 Forbidden"
+        proxy.fail = 1000
+        fill(log, 20, 65)
+        assert proxy.failed > 0
+        assert proxy.failed < 30, "it is not tried again with each entry"
+        proxy.fail = 0
+        fill(log, 66, 90)
+        other = ObjectLog(bucket, Cache(tmp_path / "two"), bundle=20)
+        assert [frame.seq for frame in other.entries(0).frames] == [*range(1, 91)]
+        assert [one.key for one in bucket.listed("folds")]
+
+
 # -- lost replies
 
 

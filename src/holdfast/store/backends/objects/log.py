@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Set
 
@@ -14,6 +15,8 @@ from holdfast.store.backends.objects.bucket import Bucket, Piece
 from holdfast.store.backends.objects.cache import Cache
 from holdfast.store.backends.objects.layout import FoldName
 from holdfast.store.log.frames import Damage, Frame, Signed
+
+log = logging.getLogger("holdfast.store")
 
 BUNDLE = 1000  # entries behind the last bundle after which another one is written
 _GROWTH = 4  # a bundle takes in neighbours that are less than so many times as long
@@ -37,6 +40,7 @@ class ObjectLog:
         self._begun = False
         self._segment: int | None = None  # of the last entry; None: the next one begins one
         self._bundles: list[FoldName] = []  # that were read
+        self._waiting = 0  # no bundle is tried before so many entries behind this one
         self._loose: list[Frame] = []  # entries behind the last bundle
         self._sizes: dict[bytes, int] = {}  # of segments, as far as they are there
 
@@ -66,8 +70,14 @@ class ObjectLog:
         frame = layout.decode_entry_object(signed.seq, data, len(data))
         assert frame is not None  # all of it is here
         self._take(frame)
-        if signed.seq - self._bundled >= self._bundle:
-            self._write_bundle()
+        if signed.seq - max(self._bundled, self._waiting) >= self._bundle:
+            # The entry is durable, so nothing that goes wrong from here on makes it fail: whoever
+            # was told of an error would commit the same again. Readers do without the bundle.
+            try:
+                self._write_bundle()
+            except HoldfastError as error:
+                log.warning("the entries up to %d are not in one object: %s", signed.seq, error)
+                self._waiting = signed.seq - self._bundle * 9 // 10  # again after a tenth as many
         return frame
 
     def seal(self) -> list[bytes]:
@@ -313,19 +323,19 @@ class ObjectLog:
     def _write_bundle(self) -> None:
         """Put the loose entries into one object, with neighbours that are not much longer."""
         frames, first = self._loose, self._bundled + 1
-        taken: list[FoldName] = []
+        left, taken = [*self._bundles], []
         try:
-            while self._bundles and _length(self._bundles[-1]) < _GROWTH * (self._seq - first + 1):
-                neighbour = self._bundles[-1]
+            while left and _length(left[-1]) < _GROWTH * (self._seq - first + 1):
+                neighbour = left[-1]
                 before = [f for f in self._fold(neighbour) if f.seq < first]
                 frames, first = [*before, *frames], neighbour.first
-                taken.append(self._bundles.pop())
+                taken.append(left.pop())
         except (NotFound, Corrupt):
             self._begun = False  # somebody else was at it: look anew, and leave it to the next one
             return
         name = FoldName.new(first, self._seq)
         self._publish(name, frames)
-        self._bundles.append(name)
+        self._bundles = [*left, name]
         self._loose = []
         self._forget(taken)
 
