@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.conftest import Noise
 
 from holdfast.model.difference import ABSENT, compare_values
-from holdfast.store import Store
+from holdfast.model.errors import Corrupt
+from holdfast.store import Store, open_store
 
 PAGE = 4096
 
@@ -92,3 +95,25 @@ def test_a_part_of_another_kind_is_compared_as_a_whole(store: Store, save) -> No
     (part,) = store.diff(a, b).parts
     assert part.change == "changed"
     assert part.changed_bytes == part.size_after
+
+
+def test_unchanged_values_are_not_read(place: Path, noise: Noise) -> None:
+    """The value that stays is damaged on the disk by the time of the comparison."""
+    with open_store(place) as store:
+        with store.draft("state/x") as draft:
+            draft.put("large", {"bytes": noise(3_000_000)}, "structure")
+            draft.put("small", {"n": 1}, "structure")
+            before = draft.commit()
+        with store.draft("state/x") as draft:
+            draft.keep("large")
+            draft.put("small", {"n": 2}, "structure")
+            after = draft.commit()
+    for pack in place.glob("packs/*"):
+        with pack.open("r+b") as file:
+            file.seek(64)
+            file.write(bytes(2_000_000))
+    with open_store(place) as store:
+        found = store.diff(before, after)
+        assert [(one.path, one.after) for one in found.values] == [("n", 2)]
+        with pytest.raises(Corrupt):
+            store.value(before, "large")

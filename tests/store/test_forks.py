@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -124,3 +126,32 @@ def test_forking_many_parts_takes_no_longer_than_listing_them(tmp_path: Path) ->
     forked = store.fork(made, "other")
     assert time.monotonic() - started < 5
     assert store.read(forked, "part/1499") == b"1499"
+
+
+MANY_THREADS = """
+import os, sys, threading
+from holdfast.store import open_store
+sys.setswitchinterval(1e-6)
+store = open_store(sys.argv[1])
+bad = 0
+for _ in range(30):
+    child = os.fork()
+    if not child:
+        together, seen = threading.Barrier(8), []
+        def look():
+            together.wait()
+            seen.append(store._ledger)
+            seen.append(store._leases.ledger)
+        threads = [threading.Thread(target=look) for _ in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        os._exit(len({id(each) for each in seen}) != 1 or len(seen) != 16)
+    bad += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(bad)
+"""
+
+
+def test_threads_of_a_forked_child_share_one_ledger(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MANY_THREADS, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "0\n"

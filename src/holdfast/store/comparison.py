@@ -70,6 +70,8 @@ def diff(ledger: Ledger, before: Record, after: Record) -> Diff:
     for name in sorted(old.keys() | new.keys()):
         a, b = old.get(name), new.get(name)
         parts.append(_part_diff(ledger, name, a, b))
+        if parts[-1].change == "same":
+            continue
         if (a is None or a.split == "structure") and (b is None or b.split == "structure"):
             library = ledger.library
             left, right = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,25 @@ def test_asking_for_what_is_not_there(store: Store, save) -> None:
         store.value(checkpoint, "a")
     with pytest.raises(NotFound):
         store.read("state/none", "a")
+
+
+def test_seeking_before_the_beginning_raises(store: Store, save) -> None:
+    made = save(b"some content")
+    with store.open(made, "part") as stream:
+        stream.seek(5)
+        for offset, whence in ((-1, io.SEEK_SET), (-6, io.SEEK_CUR), (-13, io.SEEK_END)):
+            with pytest.raises(OSError, match="before the beginning"):
+                stream.seek(offset, whence)
+            assert stream.tell() == 5
+        with pytest.raises(ValueError, match="whence"):
+            stream.seek(0, 9)
+        assert stream.seek(-5, io.SEEK_CUR) == 0
+        assert stream.seek(99) == 99
+        assert stream.read() == b""
+
+
+def test_a_part_that_is_no_archive_is_refused(store: Store, save) -> None:
+    """`zipfile` looks for the end of an archive by seeking to before the beginning."""
+    made = save(b"short")
+    with store.open(made, "part") as stream:
+        assert not zipfile.is_zipfile(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -22,6 +23,17 @@ from holdfast.store.leases import Leases, Right
 from holdfast.store.ledger import Ledger
 from holdfast.store.log.catalogue import Catalogue, Record
 from holdfast.store.prints import Prints
+
+_reopening = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """In a forked child: a thread of the parent may have held it."""
+    global _reopening
+    _reopening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 Reference = str | Checkpoint
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -46,21 +58,25 @@ class Opened:
     @property
     def _ledger(self) -> Ledger:
         if self._process != os.getpid():
-            # In a forked child: a thread of the parent may have held a lock, or have been in the
-            # middle of something.
-            old = self._own_ledger
-            self._own_ledger = Ledger(
-                old.backend.reopened(), old.keyring, old.cipher, old.copies, old.prints
-            )
-            self._process = os.getpid()
+            with _reopening:  # several threads of the child may come here first
+                if self._process != os.getpid():
+                    self._reopen()
         return self._own_ledger
 
     @property
     def _leases(self) -> Leases:
-        ledger = self._ledger
-        if self._own_leases.ledger is not ledger:
-            self._own_leases = Leases(ledger)
+        self._ledger  # noqa: B018  in a forked child both are made anew
         return self._own_leases
+
+    def _reopen(self) -> None:
+        """In a forked child: a thread of the parent may have held a lock, or have been in the
+        middle of something."""
+        old = self._own_ledger
+        self._own_ledger = Ledger(
+            old.backend.reopened(), old.keyring, old.cipher, old.copies, old.prints
+        )
+        self._own_leases = Leases(self._own_ledger)
+        self._process = os.getpid()  # last: the others look at it without the lock
 
     @property
     def url(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from bisect import bisect_right
@@ -164,8 +165,12 @@ class PartStream(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
+        if whence not in bases:
+            raise ValueError(f"invalid whence: {whence}")
+        if bases[whence] + offset < 0:  # as a file does; `zipfile` goes by it
+            raise OSError(errno.EINVAL, "a seek to before the beginning of the part")
+        self._position = bases[whence] + offset
         return self._position
 
     def readinto(self, buffer: Buffer) -> int:  # type: ignore[override]

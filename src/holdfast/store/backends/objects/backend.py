@@ -6,9 +6,11 @@ import os
 import secrets
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from holdfast.model.errors import Conflict, Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.store.backends import marker
@@ -24,12 +26,15 @@ from holdfast.store.log.frames import Damage, Frame, Signed
 
 PACK_LIMIT = 32 * 1024 * 1024
 _TAIL = 64 * 1024  # bytes of a pack that are read first: its table, nearly always
+_TAILS = 256  # packs whose tails stay in memory
+_COUNTED = 4096  # packs whose reads are counted
 _READS = 4  # of a pack one by one; then it is worth fetching whole
 _FAR = 1 << 62
 _FIRST = 5.0  # seconds of patience for the first answer
 _HURRY = 3.0  # seconds of patience for a sign of life, which is late soon
 
 OpenBucket = Callable[[], Bucket]
+T = TypeVar("T")
 
 
 class ObjectPack(PackDraft):
@@ -71,6 +76,45 @@ class Originals:
         if len(found) != size:
             raise Corrupt(f"{key} ends before byte {offset + size}", where=key)
         return found
+
+
+class Mutex:
+    """A lock that can be forgotten when nobody has it."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Latest(Generic[T]):
+    """What is known of the volumes that were used last, so many at most. Thread-safe."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, volume: bytes) -> T | None:
+        with self._lock:
+            if volume not in self._kept:
+                return None
+            self._kept.move_to_end(volume)
+            return self._kept[volume]
+
+    def put(self, volume: bytes, value: T) -> None:
+        with self._lock:
+            self._kept[volume] = value
+            self._kept.move_to_end(volume)
+            if len(self._kept) > self._limit:
+                self._kept.popitem(last=False)
+
+    def drop(self, volume: bytes) -> None:
+        with self._lock:
+            self._kept.pop(volume, None)
 
 
 class ObjectBeat:
@@ -124,9 +168,10 @@ class ObjectBackend:
         self._log = ObjectLog(self.bucket, self.cache, bundle)
         self._presence = Presence(self.bucket.hurried(_HURRY), linger, lifetime)
         self._conditions: bool | None = None  # whether the store honours them, once that is known
-        self._tails: dict[bytes, tuple[int, bytes]] = {}
-        self._reads: dict[bytes, int] = {}
-        self._fetching: dict[bytes, threading.Lock] = {}
+        self._tails: Latest[tuple[int, bytes]] = Latest(_TAILS)
+        self._reads: Latest[int] = Latest(_COUNTED)
+        # Gone when nobody waits any more.
+        self._fetching: weakref.WeakValueDictionary[bytes, Mutex] = weakref.WeakValueDictionary()
         # Who forgets to close a store should not keep others waiting.
         self._farewell = weakref.finalize(self, _take_back, self._presence, os.getpid())
 
@@ -221,8 +266,9 @@ class ObjectBackend:
             found = tail[1][offset - start : offset - start + size]
             if len(found) == size:
                 return found
-        self._reads[volume] = self._reads.get(volume, 0) + 1
-        if self._reads[volume] > _READS and self._fetch(volume) is not None:
+        count = (self._reads.get(volume) or 0) + 1
+        self._reads.put(volume, count)
+        if count > _READS and self._fetch(volume) is not None:
             found = self._read_here(volume, offset, size)
             if found is not None:
                 return found
@@ -241,7 +287,7 @@ class ObjectBackend:
         if first is not None:
             self._log.forget(first, offset)
         else:
-            self._tails.pop(volume, None)
+            self._tails.drop(volume)
             self.cache.drop(f"tails/{volume.hex()}")
             self.cache.drop(layout.pack_key(volume))
         # Also when nothing was there: another thread may have read the same copy and dropped it.
@@ -253,7 +299,8 @@ class ObjectBackend:
         self.bucket.delete(key)
         self.cache.drop(key)
         self.cache.drop(f"tails/{volume.hex()}")
-        self._tails.pop(volume, None)
+        self._tails.drop(volume)
+        self._reads.drop(volume)
         return size
 
     # -- holds and leases
@@ -345,8 +392,8 @@ class ObjectBackend:
         """Have a pack in the cache."""
         key = layout.pack_key(volume)
         with self._lock:
-            mutex = self._fetching.setdefault(volume, threading.Lock())
-        with mutex:  # of several who want it, one fetches it
+            mutex = self._fetching.setdefault(volume, Mutex())
+        with mutex.lock:  # of several who want it, one fetches it
             path = self.cache.path(key)
             if path is not None:
                 return path
@@ -370,5 +417,5 @@ class ObjectBackend:
                     return None
                 found = piece.total, piece.data
                 self.cache.add(key, piece.total.to_bytes(8, "little") + piece.data)
-            self._tails[volume] = found
+            self._tails.put(volume, found)
         return found
