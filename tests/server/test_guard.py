@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import pytest
+from starlette.datastructures import Headers
 from tests.server.conftest import ANSWER, Server, Starter, add
 
-from holdfast.server.guard import is_loopback
+from holdfast.server.guard import COOKIE, COOKIE_SECONDS, Pass, is_loopback
 from holdfast.store import Store
 
 PATHS = ["/", "/v1/subjects", "/v1/checkpoints", "/subjects/state/x", "/logout", "/nothing", "//"]
@@ -126,3 +129,17 @@ def test_a_websocket_is_refused(empty: Server) -> None:
 )
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_the_cookie_ends_by_itself() -> None:
+    """Whatever a browser does: how long it is good for is part of it, and cannot be changed."""
+    credentials = Pass("a-token-of-the-server")
+    now = time.time()
+    good, over = credentials.cookie(now), credentials.cookie(now - COOKIE_SECONDS - 1)
+    until, _, proof = good.partition(".")
+    admitted = {
+        value: credentials.admits(Headers({"cookie": f"{COOKIE}={value}"})) is not None
+        for value in (good, over, f"{int(until) + 1}.{proof}", f"9{until}.{proof}", proof, ".")
+    }
+    assert [value for value, is_in in admitted.items() if is_in] == [good]
+    assert Pass("another-token").admits(Headers({"cookie": f"{COOKIE}={good}"})) is None

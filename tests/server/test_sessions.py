@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from tests.server.conftest import HOLDFAST, Server, Starter
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from holdfast import sync
 from holdfast.store import Store
 
 
@@ -229,3 +231,24 @@ def test_what_nobody_types_into_is_put_away(start: Starter, store: Store) -> Non
         started(api, "idle")
         with attach(server, "idle") as console:
             assert run(console, "x")["text"] == "'kept'"
+
+
+def test_no_file_of_the_server_is_restored(
+    server: Server, api: httpx.Client, tmp_path: Path
+) -> None:
+    """Neither by a request nor by a message of the console."""
+    kept = tmp_path / "kept.holdfast"
+    with sync.Session("elsewhere", store="memory://") as other:
+        other.execute("secret = 'of the server'")
+        other.checkpoint()
+        other.export(kept)
+    started(api, "visited")
+    refused = api.post("/v1/sessions/visited/restore", json={"to": str(kept), "trust": True})
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (404, "not_found")
+    with attach(server, "visited") as console:
+        fields = {"request_id": 5, "checkpoint_id": str(kept), "trust": True}
+        say(console, "RestoreMessage", **fields)
+        told = heard(console, "ErrorMessage")
+        assert (told["error_type"], told["request_id"]) == ("not_found", 5)
+        result = run(console, "'secret' in globals()")
+        assert result["text"] == "False"

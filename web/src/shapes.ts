@@ -383,6 +383,7 @@ export interface FileWork {
   offset?: number | null;
   size?: number | null;
   to?: string | null;
+  path_encoding?: "base64" | "text";
 }
 export interface Make {
   name: string;

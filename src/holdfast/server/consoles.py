@@ -18,7 +18,7 @@ from holdfast.server.doors import Access, route, websocket
 from holdfast.server.operations import Nothing, Text, read_body
 from holdfast.server.sandbox_verbs import Reason
 from holdfast.server.sandboxes import accept
-from holdfast.server.sessions import Console, Sessions
+from holdfast.server.sessions import Console, Sessions, check_reference
 from holdfast.server.verbs import Rollback
 
 WAITING = 2000  # messages that a client may leave unread
@@ -105,8 +105,7 @@ class Consoles:
     async def restore(self, request: Request) -> Response:
         asked = await read_body(request, Back)
         assert isinstance(asked, Back)
-        if asked.to.startswith("/"):
-            raise NotFound(f"there is no checkpoint {asked.to!r:.100}")  # no file of the server's
+        check_reference(asked.to)
         session = self._found(request).session
         report = await session.restore(asked.to, trust=asked.trust)
         return JSONResponse({"report": [shapes.item(each) for each in report]})

@@ -21,6 +21,7 @@ from holdfast.protocol.session_messages import (
     ErrorMessage,
     ExecuteMessage,
     Message,
+    RestoreMessage,
     ResultMessage,
     ShutdownMessage,
 )
@@ -42,6 +43,13 @@ IDLE_LOOK = 5.0
 
 _decode = msgspec.json.Decoder(ClientMessage).decode
 Listener = Callable[[str | None], None]  # None: it has ended
+
+
+def check_reference(reference: str) -> None:
+    """A session also restores files, by their paths; those of the server are nobody else's. Raises
+    NotFound."""
+    if reference.startswith("/"):
+        raise NotFound(f"there is no checkpoint {reference!r:.100}")
 
 
 class Console:
@@ -93,6 +101,15 @@ class Console:
             self._running.add(self._executions)
             message = ExecuteMessage(execution_id=self._executions, code=message.code)
             self._say(message)
+        if isinstance(message, RestoreMessage):
+            try:
+                check_reference(message.checkpoint_id)
+            except NotFound as error:
+                told = ErrorMessage(
+                    error_type=error.kind, message=str(error), request_id=message.request_id
+                )
+                self._say(told)
+                return
         self._dialogue.take(message)
 
     async def finish(self, farewell: str) -> None:
