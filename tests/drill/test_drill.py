@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from tests.cli.conftest import Run, run  # noqa: F401
 
 from holdfast import Session, StateManager, open_store
 from holdfast.drill import drill
+from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.store.store import Store
 
 
@@ -48,6 +52,54 @@ async def test_a_state_comes_back_the_same(store: Store) -> None:
     assert head is not None
     done = await drill(store, head)
     assert (done.ok, done.tried, done.items, done.notes) == (True, True, 1, ())
+
+
+@dataclass(frozen=True)
+class Account:
+    owner: str
+    roles: tuple[str, ...]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+async def test_states_need_no_classes_to_be_drilled(store: Store) -> None:
+    """A state is healthy although this process has neither its classes, nor its migrations, nor
+    its secrets."""
+    state = StateManager("typed", store=store, types=(Account, Colour), version=3)
+    state.set_state("accounts", {Account("ada", ("admin",)), Account("bob", ())})
+    state.set_state("colour", Colour.RED)
+    state.set_state("login", {"password": "correct horse"})
+    state.checkpoint()
+    state.save_state()
+    heads = [each.head for each in store.subjects() if each.head is not None]
+    assert {str(each.subject) for each in heads} == {"state/typed", "state/typed/saved"}
+    for head in heads:
+        done = await drill(store, head)
+        assert (done.problems, done.tried, done.items) == ((), True, 3)
+        assert any("test_drill:Account" in note for note in done.notes)
+        assert any("login.password" in note for note in done.notes)
+
+
+async def test_states_of_langgraph_are_drilled(store: Store) -> None:
+    saver = HoldfastSaver(store)
+    config = {"configurable": {"thread_id": "a thread/1", "checkpoint_ns": ""}}
+    saver.put(config, empty_checkpoint(), {"source": "input", "step": -1}, {})
+    (summary,) = store.subjects()
+    assert summary.head is not None
+    done = await drill(store, summary.head)
+    assert (done.problems, done.tried) == ((), True)
+
+
+async def test_values_that_no_version_wrote_fail_a_drill(store: Store) -> None:
+    state = {"state_info": {"when": {"$type": "datetime", "value": "noon"}}, "state_version": 1}
+    with store.draft("state/odd") as draft:
+        draft.put("state", {**state, "schema_version": 1, "typed": True}, split="structure")
+        made = draft.commit()
+    done = await drill(store, made)
+    assert not done.ok
+    assert "when" in done.problems[0]
 
 
 async def test_what_a_session_cannot_be_without_is_noticed(

@@ -132,3 +132,66 @@ async def test_what_was_begun_last_is_what_is_loaded(kept: dict[str, Any]) -> No
         await asyncio.gather(*begun)
         loaded = await AsyncStateManager.load("order", **kept)
         assert loaded.get_state("step") == manager.get_state("step") == (turn, 7)
+
+
+@pytest.mark.parametrize("verb", ["checkpoint", "save_state"])
+async def test_cancelled_writes_leave_nothing_pending(kept: dict[str, Any], verb: str) -> None:
+    """A state that was taken and is not written, because its caller was cancelled while it waited
+    for its turn, keeps no memory and no later state back."""
+    manager = AsyncStateManager("s", **kept)
+    manager.set_state("n", 1)
+    own = manager._manager
+    async with manager._order.turn():  # somebody else's write takes its time
+        waiting = [asyncio.ensure_future(getattr(manager, verb)()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert len(own._under_way) == 3
+        for each in waiting:
+            each.cancel()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(each, asyncio.CancelledError) for each in outcomes)
+    assert len(own._under_way) == 0
+    manager.set_state("n", 2)
+    await manager.checkpoint()
+    assert own._newest is None
+    assert (await AsyncStateManager.load("s", **kept)).state_data == {"n": 2}
+
+
+def test_stages_of_several_threads_keep_their_names(kept: dict[str, Any]) -> None:
+    manager = StateManager("s", **kept)
+    entered, leave = threading.Event(), threading.Event()
+
+    def outer() -> None:
+        with manager.stage("first"):
+            entered.set()
+            assert leave.wait(30)
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    assert entered.wait(30)
+    with manager.stage("second"):
+        leave.set()
+        thread.join(30)
+        assert manager.get_state("current_stage") == "second"
+    with manager.stage("third"):
+        assert manager.get_state("current_stage") == "third"
+    assert manager._stages == []
+
+
+async def test_a_stage_cancelled_at_its_start_is_left(kept: dict[str, Any]) -> None:
+    manager = AsyncStateManager("s", **kept)
+    manager.set_state("n", 1)
+
+    async def work() -> None:
+        async with manager.stage("never"):
+            raise AssertionError("it was cancelled before")
+
+    with manager._manager._lock:  # its thread waits for this
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0.05)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert manager.get_state("n") == 1
+    assert manager._manager._stages == []
+    async with manager.stage("next"):
+        assert manager.get_state("current_stage") == "next"

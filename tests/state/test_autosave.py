@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -296,3 +297,58 @@ def test_stopping_gives_the_signal_back(tmp_path: Path) -> None:
 def test_impossible_intervals(tmp_path: Path, interval: Any) -> None:
     with pytest.raises(BadInput):
         StateManager("s", directory=tmp_path).autosave(interval)
+
+
+BROKEN = """
+from dataclasses import dataclass
+
+@dataclass
+class Broken:
+    n: int = 1
+    def __getattribute__(self, name):
+        if name == "n" and broken:
+            raise failure
+        return object.__getattribute__(self, name)
+
+broken = False
+failure = {failure}
+manager.set_state("value", Broken())
+manager.set_state("n", 1)
+manager.autosave(0.05)
+"""
+
+
+@pytest.mark.parametrize("failure", ["ValueError('no')", "MemoryError()", "SystemExit(3)"])
+def test_sigterm_ends_the_process_whatever_saving_raises(tmp_path: Path, failure: str) -> None:
+    code = BROKEN.replace("{failure}", failure) + "broken = True\nprint('ready', flush=True)\n"
+    running = process(
+        tmp_path, code + "time.sleep(0.5)\nprint('tried', flush=True)\ntime.sleep(60)"
+    )
+    said(running, "ready")
+    said(running, "tried")
+    running.terminate()
+    assert running.wait(20) == -signal.SIGTERM
+
+
+def test_autosave_goes_on_after_an_applications_error(tmp_path: Path) -> None:
+    code = (
+        BROKEN.replace("{failure}", "ValueError('no')")
+        + """
+broken = True
+time.sleep(0.3)
+broken = False
+manager.set_state("n", 2)
+print("mended", flush=True)
+time.sleep(60)
+"""
+    )
+    running = process(tmp_path, code)
+    said(running, "mended")
+
+    def n() -> object:
+        found = [json.loads(path.read_text()) for path in tmp_path.glob("s.json")]
+        return found[0]["state_info"]["n"] if found else None
+
+    soon(lambda: n() == 2)
+    running.terminate()
+    assert running.wait(20) == -signal.SIGTERM

@@ -92,6 +92,27 @@ def test_moves_made_by_others_are_followed_on_load(store: Store) -> None:
     assert first in manager.list_checkpoints()
 
 
+@pytest.mark.parametrize("saves", ["before", "after"])
+def test_the_last_move_or_save_is_loaded(store: Store, saves: str) -> None:
+    """A checkpoint that somebody restores has the time at which it was made, long before."""
+    manager = StateManager("s", store=store)
+    for step in (1, 2):
+        manager.set_state("step", step)
+        manager.checkpoint()
+    first = manager.list_checkpoints()[1]
+    manager.set_state("step", "saved")
+    manager.save_state()
+    store.restore(first.id)
+    assert StateManager.load("s", store=store).state_data == {"step": 1}
+    if saves == "after":
+        other = StateManager.load("s", store=store)
+        other.set_state("step", "saved again")
+        other.save_state()
+        assert StateManager.load("s", store=store).state_data == {"step": "saved again"}
+    store.undo("state/s")
+    assert StateManager.load("s", store=store).state_data == {"step": 2}
+
+
 def test_a_parent_that_others_deleted_stops_no_checkpoint(store: Store) -> None:
     manager = StateManager("s", store=store)
     first = manager.checkpoint()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,10 @@ class Scratch:
     checkpoint: Checkpoint
     archive: Path
     trust: bool
+
+    def reopened(self) -> Store:
+        """The same store, without what this process remembers of it."""
+        return open_store(self.store.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.state.lineage import StateCheckpoint
-from holdfast.state.manager import StateManager
+from holdfast.state.manager import Begun, StateManager
 
 # What takes the state, and what then saves it. The rest of what waits for the disk takes nothing.
 _BEGUN = {"checkpoint": "begin_checkpoint", "fork": "begin_fork", "save_state": "begin_save"}
@@ -53,7 +53,15 @@ class AsyncStateManager:
     @asynccontextmanager
     async def stage(self, name: str) -> AsyncIterator[StateCheckpoint]:
         stage = self._manager.stage(name)
-        entry = await asyncio.to_thread(stage.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(stage.__enter__))
+        try:
+            entry = await asyncio.shield(entering)
+        except asyncio.CancelledError as error:
+            # The thread enters all the same, and nobody else would leave the stage again.
+            await asyncio.wait([entering])
+            if entering.exception() is None:
+                await asyncio.to_thread(stage.__exit__, type(error), error, error.__traceback__)
+            raise
         try:
             yield entry
         except BaseException as error:
@@ -91,8 +99,14 @@ def _awaited(name: str) -> Callable[..., Awaitable[Any]]:
             async with self._order.turn() if name == "rollback" else contextlib.nullcontext():
                 return await asyncio.to_thread(getattr(self._manager, name), *args, **kwargs)
         finish = getattr(self._manager, begin)(*args, **kwargs)
-        async with self._order.turn():
-            return _twin(await asyncio.to_thread(finish))
+        try:
+            async with self._order.turn():
+                return _twin(await asyncio.to_thread(finish))
+        except asyncio.CancelledError:
+            if isinstance(finish, Begun):
+                # Beside the loop: whoever writes it just now holds the manager's lock.
+                await asyncio.shield(asyncio.to_thread(finish.drop))
+            raise
 
     return call
 

@@ -76,17 +76,21 @@ class Autosave:
             if self._stopped:
                 return
             told, self._told = self._told, False
-            self._try()
-            if told:
-                # The handler runs in the main thread again, and this time lets the signal pass.
-                self._passes = True
-                os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                self._try()
+            finally:
+                if told:
+                    # The handler runs in the main thread again, and this time lets the signal pass.
+                    self._passes = True
+                    os.kill(os.getpid(), signal.SIGTERM)
 
     def _try(self) -> None:
         try:
             self._save()
         except HoldfastError as error:
             log.error("the state could not be saved by itself: %s", error)
+        except Exception:  # code of the application runs for it: a property, `pack=`
+            log.exception("the state could not be saved by itself")
 
     def _end(self) -> None:
         self._stopped = True
@@ -119,7 +123,8 @@ class Autosave:
         self._before = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._process == os.getpid() and not self._stopped and not self._passes:
+        saves = self._process == os.getpid() and not self._stopped and self._thread.is_alive()
+        if saves and not self._passes:
             self._told = True
             self._wake.set()
             return

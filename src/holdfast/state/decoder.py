@@ -151,6 +151,32 @@ class Decoder:
         raise Unsupported(f"{name_of(cls)} was saved as a {tag} and is none any more")
 
 
+class Survey(Decoder):
+    """Decodes all that a state holds without building instances of the application's classes.
+
+    For who wants to know whether a state can be read, and does not have its classes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Types(), self._note_secret)
+        self.classes: set[str] = set()
+        self.secrets: list[str] = []
+
+    def _note_secret(self, name: str, binary: bool) -> None:
+        self.secrets.append(name)
+
+    def _instance(self, tag: str, packed: dict[str, Any]) -> Any:
+        name = packed["class"]
+        if not isinstance(name, str):
+            raise TypeError(f"a class is named by text, not by {type(name).__name__}")
+        self.classes.add(name)
+        if tag == "custom":
+            self.value(packed["value"])
+        elif tag != "enum":
+            self.mapping(packed["fields"], whole=True)
+        return object()  # hashable, as members of sets have to be
+
+
 def _is_secret(packed: Any) -> bool:
     return type(packed) is dict and packed.get(TYPE) == SECRET
 

@@ -127,6 +127,11 @@ class Directory:
             return None
         return found[0] if found else None
 
+    def saved_last(self) -> bool:
+        # Every document gets a time that is later than those of all others.
+        latest, saved = self.latest(), self.saved()
+        return saved is not None and (latest is None or saved.time >= latest[1].time)
+
     def missing(self) -> HoldfastError:
         if self._exists(self._names()):
             return Corrupt(f"no file of the session {self.session_id} can be read")

@@ -7,10 +7,11 @@ import logging
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.model import moment
 from holdfast.model.checkpoint import Checkpoint
@@ -40,10 +41,50 @@ CHECKPOINT_LIMIT = 10
 STAGE = "current_stage"
 
 Reference = str | StateCheckpoint | Checkpoint
+T = TypeVar("T")
 
 
 def _new_id() -> str:
     return str(uuid.uuid4())
+
+
+class Begun(Generic[T]):
+    """A state that was taken and is to be written: calling it writes, once.
+
+    While any of them waits, the manager keeps the newest state that is durable. One that will
+    not be called is given up by `drop`, or by letting go of it: the manager knows them weakly.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[], T],
+        lock: threading.RLock,
+        pending: weakref.WeakSet[Begun[Any]],
+    ) -> None:
+        self._write, self._lock, self._pending = write, lock, pending
+        self._dropped = False
+        pending.add(self)
+
+    def __call__(self) -> T:
+        """Write it. Raises UsageError when it was given up."""
+        with self._lock:
+            if self._dropped:
+                raise UsageError("this state was given up before it was written")
+            self._pending.discard(self)
+            return self._write()
+
+    def drop(self) -> None:
+        """Give it up, unless it is written or being written."""
+        with self._lock:
+            self._dropped = True
+            self._pending.discard(self)
+
+
+class _Stage:
+    """A stage that somebody is in."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 class StateManager:
@@ -99,9 +140,9 @@ class StateManager:
         self._saved: dict[str, values.JSON] | None = None  # what a save need not write again
         # States are taken in this order; the last one that is durable, or was gone back to.
         self._taken = self._durable = 0
-        self._under_way = 0  # that were taken and are not written yet
+        self._under_way: weakref.WeakSet[Begun[Any]] = weakref.WeakSet()  # not written yet
         self._newest: Document | None = None  # the durable one, while any of those may be older
-        self._stages: list[str] = []
+        self._stages: list[_Stage] = []
         self._store = store
         self._place = place_of(self.session_id, app, directory, store, clock)
         if isinstance(self._place, Directory):
@@ -127,14 +168,14 @@ class StateManager:
         if latest is None and saved is None:
             raise place.missing()
         manager = cls(session_id, **given)
-        if saved is None or (latest and latest[1].time > saved.time):
-            assert latest is not None  # by the test above
-            manager._head, found = latest
-        else:
+        if saved is not None and (latest is None or place.saved_last()):
             found = saved
             manager._head = (
                 lineage.find(saved.parent, place.checkpoints()) if saved.parent else None
             )
+        else:
+            assert latest is not None  # one of the two is there
+            manager._head, found = latest
         manager._replace(manager._state(found))
         manager.parent_session = found.parent_session
         return manager
@@ -196,8 +237,7 @@ class StateManager:
         """Take the state as it is now; what is returned saves it, from any thread."""
         with self._lock:
             document, report = self._document(reason)
-            self._under_way += 1
-            return functools.partial(self._begun, document, report, self._taken)
+            return self._begin(functools.partial(self._keep, document, report, self._taken))
 
     def list_checkpoints(self) -> list[StateCheckpoint]:
         """The checkpoints of the session, newest first."""
@@ -213,13 +253,11 @@ class StateManager:
             target = self._target(_id(to))
             # Read before anything moves, so that a refusal leaves all as it is.
             document = self._place.read(target.id)
-            state = self._state(document, target.origin, shared=self._under_way > 0)
-            self._head = self._place.back_to(target, limit=self.checkpoint_limit)
-            self._taken += 1
-            self._is_durable(document, self._taken)
-            self._saved = None
+            state = self._state(document, target.origin, shared=len(self._under_way) > 0)
+            head = self._place.back_to(target, limit=self.checkpoint_limit)
             self._replace(state)
-            return self._head
+            self._went_to(head, document)
+            return head
 
     @contextmanager
     def stage(self, name: str) -> Iterator[StateCheckpoint]:
@@ -237,16 +275,18 @@ class StateManager:
             except BaseException:
                 self._unset_stage(outer)
                 raise
-            self._stages.append(name)
+            inside = _Stage(name)
+            self._stages.append(inside)
         try:
             yield entry
         except BaseException as error:
             self._return_to(entry, document, error)
             raise
         finally:
-            self._stages.pop()
-            if self._stages:  # the stage around this one goes on
-                self.set_state(STAGE, self._stages[-1])
+            with self._lock:  # other threads may have begun stages since, which go on
+                self._stages.remove(inside)
+                if self._stages:  # the stage around this one goes on
+                    self.set_state(STAGE, self._stages[-1].name)
 
     def diff(self, before: Reference, after: Reference | None = None) -> list[Change]:
         """What changed from one checkpoint to another, or to the state as it is now."""
@@ -309,11 +349,9 @@ class StateManager:
         with self._lock:
             document, _ = self._document("save")
             taken = self._taken
-            self._under_way += 1
 
         def finish() -> None:
             with self._lock:
-                self._under_way -= 1
                 if taken < self._durable or (only_changes and document.state_info == self._saved):
                     return
                 head = self._head.id if self._head else None
@@ -322,7 +360,7 @@ class StateManager:
                 self._is_durable(document, taken)
                 self._note()
 
-        return finish
+        return self._begin(finish)
 
     def autosave(self, interval: float = 30.0, *, signals: bool = True) -> Autosave:
         """Save the state by itself: at this interval in seconds, at exit, and on SIGTERM.
@@ -370,26 +408,38 @@ class StateManager:
         )
         return made, report
 
-    def _begun(self, document: Document, report: Report, taken: int) -> StateCheckpoint:
-        with self._lock:
-            self._under_way -= 1
-            return self._keep(document, report, taken)
+    def _begin(self, write: Callable[[], T]) -> Begun[T]:
+        return Begun(write, self._lock, self._under_way)
 
     def _keep(self, document: Document, report: Report, taken: int) -> StateCheckpoint:
         with self._lock:
             parent = self._head.origin if self._head else None
             made = self._place.add(document.after(parent), limit=self.checkpoint_limit)
-            self._head = made.with_report(report)
-            self._secrets.belong(document.state_info, made.origin)
+            head = made.with_report(report)
+            self._came_to(head, document, taken)
+            self._note()
+            return head
+
+    def _came_to(self, head: StateCheckpoint, document: Document, taken: int) -> None:
+        """The head is a checkpoint of a state that was taken here."""
+        with self._lock:
+            self._head = head
+            self._secrets.belong(document.state_info, head.origin)
             if taken < self._durable and self._newest is not None:
                 # A later state was durable before: that stays the one which is loaded.
-                self._place.save(self._newest.after(self._head.id))
+                self._place.save(self._newest.after(head.id))
                 document, taken = self._newest, self._durable
             if self._saved is not None:  # it is this one now that a save need not write again
                 self._saved = document.state_info
             self._is_durable(document, taken)
-            self._note()
-            return self._head
+
+    def _went_to(self, head: StateCheckpoint, document: Document) -> None:
+        """The head went back to a checkpoint, whose state this is now."""
+        with self._lock:
+            self._head = head
+            self._taken += 1
+            self._is_durable(document, self._taken)
+            self._saved = None
 
     def _is_durable(self, document: Document, taken: int) -> None:
         """This one is what would be loaded now."""

@@ -8,7 +8,8 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import UsageError
 from holdfast.model.subject import Subject
 from holdfast.state.async_manager import AsyncStateManager
-from holdfast.state.manager import StateManager
+from holdfast.state.document import Document
+from holdfast.state.manager import Begun, StateManager
 from holdfast.state.shelf import Shelf
 from holdfast.store import Store
 
@@ -34,6 +35,8 @@ class StateMember:
         self._manager: StateManager = own
         self._shelf = own._place
         self.store: Store = own._store
+        self._captured: tuple[Document, int, Begun[None]] | None = None
+        self._entered: Document | None = None
 
     @property
     def subject(self) -> Subject:
@@ -43,19 +46,36 @@ class StateMember:
         """There is nothing to be waited for."""
 
     async def resume(self) -> None:
-        """It has not been kept from anything."""
+        """It has not been kept from anything. What was captured is a checkpoint now, or nothing."""
+        self._captured = self._entered = None
 
     async def capture(self, reason: str, stage: str | None) -> Checkpoint:
         manager = self._manager
         with manager._lock:  # its stage is its own
             document, _ = manager._document(reason)
+            # Until the heads have moved, a state that is saved meanwhile is the later one.
+            self._captured = document, manager._taken, manager._begin(lambda: None)
             parent = manager._head.origin if manager._head else None
-        return await asyncio.to_thread(self._shelf.add_aside, document.after(parent))
+        made = await asyncio.to_thread(self._shelf.add_aside, document.after(parent))
+        with manager._lock:
+            manager._secrets.belong(document.state_info, self._shelf.arrived(made).origin)
+        return made
 
     async def enter(self, checkpoint: Checkpoint, trust: bool) -> None:
         document = await asyncio.to_thread(self._shelf.read, checkpoint.id)
+        origin = self._shelf.arrived(checkpoint).origin
         with self._manager._lock:
-            self._manager._replace(self._manager._state(document))
+            # The document stays as it is: it may be compared with what is saved later.
+            self._manager._replace(self._manager._state(document, origin, shared=True))
+            self._entered = document
 
     async def arrive(self, checkpoint: Checkpoint) -> None:
-        self._manager._head = await asyncio.to_thread(self._shelf.arrived, checkpoint)
+        await asyncio.to_thread(self._arrive, checkpoint)
+
+    def _arrive(self, checkpoint: Checkpoint) -> None:
+        head = self._shelf.arrived(checkpoint)
+        if self._entered is not None:
+            self._manager._went_to(head, self._entered)
+        elif self._captured is not None:
+            document, taken, _ = self._captured
+            self._manager._came_to(head, document, taken)

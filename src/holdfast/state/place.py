@@ -32,6 +32,11 @@ class Place(Protocol):
         """The head and what it holds. Raises Unsupported for a newer version."""
         ...
 
+    def saved_last(self) -> bool:
+        """Whether the saved state is from after the last move of the head: a checkpoint, a
+        rollback, or a restore by somebody else. Then it is the session's present state."""
+        ...
+
     def find(self, reference: str) -> StateCheckpoint:
         """The checkpoint that is meant. Raises NotFound, or why it cannot be used."""
         ...

@@ -70,6 +70,12 @@ class Shelf:
         newest = self._newest(self._saved)
         return newest[1] if newest else None
 
+    def saved_last(self) -> bool:
+        # By the order of the log, not by times: a restore moves the head to a checkpoint that
+        # has the time at which it was made.
+        saved, head = (self._last_move(each) for each in (self._saved, self.subject))
+        return saved > head
+
     def missing(self) -> HoldfastError:
         left = next(iter(self._store.list(subject=self.subject, limit=1)), None)
         if left is None:
@@ -201,6 +207,12 @@ class Shelf:
         if found.subject != self.subject:
             raise NotFound(f"no checkpoint {reference!r} of {self.session_id}")
         return found
+
+    def _last_move(self, subject: Subject) -> int:
+        """The log's entry that last gave a subject its present state; 0 when there is none. A
+        head that went to its parent because it was deleted brought no state back."""
+        moves = self._store.history(subject)
+        return max((each.sequence for each in moves if each.verb != "delete"), default=0)
 
     def _newest(self, subject: Subject) -> tuple[Checkpoint, Document] | None:
         """The head, and what is in it. One that is pruned before it was read has a successor."""

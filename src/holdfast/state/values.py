@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from holdfast.model.errors import BadInput, Corrupt, Denied, HoldfastError, Unsupported
 from holdfast.model.secrets import USUAL, Rule
-from holdfast.state.decoder import Decoder, MisfitError, Secret, no_secret
+from holdfast.state.decoder import Decoder, MisfitError, Secret, Survey, no_secret
 from holdfast.state.encoder import Encoder, RefusalError, Seen
 from holdfast.state.types import Types, known
 
@@ -71,9 +71,23 @@ def decode(
     Raises Denied for a class that is not known to `types`, Unsupported for one that changed,
     Corrupt for what `encode` never wrote.
     """
+    return _decoded(packed, Decoder(types, secret))
+
+
+def survey(packed: dict[str, JSON]) -> Survey:
+    """Decode all of a state without its classes; gives what they and its secrets are called.
+
+    Raises Corrupt and Unsupported as `decode` does.
+    """
+    reader = Survey()
+    _decoded(packed, reader)
+    return reader
+
+
+def _decoded(packed: dict[str, JSON], decoder: Decoder) -> dict[str, Any]:
     try:
         # The outermost object is always the state itself, even when it has a key `$type`.
-        return Decoder(types, secret).mapping(packed)
+        return decoder.mapping(packed)
     except MisfitError as misfit:
         raise _error(misfit) from misfit
     except RecursionError:
