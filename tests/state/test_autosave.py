@@ -352,3 +352,14 @@ time.sleep(60)
     soon(lambda: n() == 2)
     running.terminate()
     assert running.wait(20) == -signal.SIGTERM
+
+
+def test_sigterm_is_noticed_by_a_sleeping_process(tmp_path: Path) -> None:
+    """The handler asks for a save, and the save may be over before the main thread sleeps again."""
+    for attempt in range(12):
+        directory = tmp_path / str(attempt)
+        code = "manager.set_state('n', 1)\nmanager.autosave(0.05)\ntime.sleep(100)\n"
+        running = process(directory, code)
+        soon(lambda directory=directory: (directory / "s.json").exists())
+        running.terminate()
+        assert running.wait(20) == -signal.SIGTERM

@@ -19,6 +19,7 @@ from holdfast.model.errors import BadInput, HoldfastError
 log = logging.getLogger("holdfast.state")
 
 _SHORTEST = 0.01
+_NOTICE = 0.2  # seconds for the main thread to notice a signal
 
 
 class Autosave:
@@ -40,6 +41,7 @@ class Autosave:
         self._stopped = False
         self._told = False  # by SIGTERM, to save
         self._passes = False  # the next SIGTERM is not for us
+        self._passed = threading.Event()
         self._before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None
         self._before = None
         self._thread = threading.Thread(target=self._run, name="holdfast-autosave", daemon=True)
@@ -80,9 +82,26 @@ class Autosave:
                 self._try()
             finally:
                 if told:
-                    # The handler runs in the main thread again, and this time lets the signal pass.
-                    self._passes = True
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let SIGTERM take its course, now that the state is saved."""
+        if self._before == signal.SIG_IGN:
+            return
+        if not callable(self._before):
+            import ctypes  # takes 10 ms, and is needed once
+
+            # The main thread may sleep for long, and its handler would run only after that.
+            ctypes.pythonapi.PyOS_setsig(int(signal.SIGTERM), None)  # the default action
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        # The application's own handler runs in the main thread. A signal that comes while the main
+        # thread is about to sleep does not wake it, so it is sent until it is noticed.
+        self._passes = True
+        while self._passes and not self._stopped:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            self._passed.wait(_NOTICE)
+        self._passed.clear()
 
     def _try(self) -> None:
         try:
@@ -129,6 +148,7 @@ class Autosave:
             self._wake.set()
             return
         self._passes = False
+        self._passed.set()
         before = self._before
         if callable(before):
             before(number, frame)
