@@ -361,3 +361,25 @@ def test_a_directory_of_somebody_elses_file_system_has_no_leases(tmp_path: Path)
             draft.put("part", b"x")
             draft.commit()
         assert store.read("state/a", "part") == b"x"
+
+
+@pytest.mark.timeout(120)
+def test_writing_to_a_network_directory_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real mount of which nobody can tell whether other machines see what is appended."""
+    with powered(tmp_path / "mount") as power, caplog.at_level("WARNING", "holdfast.store"):
+        for _ in range(2):
+            with open_store(power.root / "store") as store:
+                assert store.list() == [] or caplog.messages
+                for _ in range(2):
+                    with store.draft("state/a") as draft:
+                        draft.commit()
+        (said,) = caplog.messages
+    place = power.root / "store"
+    assert said.startswith(f"only one machine may write to the store at {place}: on a file system")
+    assert "object store" in said
+    caplog.clear()
+    with open_store(tmp_path / "store") as store, store.draft("state/a") as draft:
+        draft.commit()
+    assert caplog.messages == []

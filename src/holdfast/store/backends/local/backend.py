@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -33,6 +34,9 @@ from holdfast.store.backends.local.slotfiles import SlotFiles
 from holdfast.store.backends.packdraft import PackDraft
 from holdfast.store.log.frames import Damage, Frame, Signed
 
+log = logging.getLogger("holdfast.store")
+
+_warned: set[Path] = set()  # stores of which was said what they are on, or that are safe
 _PACK = re.compile(r"([0-9a-f]{32})\.pack")
 _FAR = 1 << 62  # no file is that long, and the system's own numbers end soon after
 
@@ -103,6 +107,7 @@ class LocalBackend:
         elif shared:
             directory.check_shared(root)
         self.access = access_of(root)
+        self._looked = False  # whether it was found out what the directory is on
         self._reserve = Reserve(root, self.access)
         self.store_id = directory.store_id(root, self.disk)
         directory.make_missing_folders(root, self.disk)
@@ -121,6 +126,8 @@ class LocalBackend:
             return self._log.audit()
 
     def append(self, signed: Signed) -> Frame:
+        if not self._looked:
+            self._warn_of_place()
         with self._lock, Saying("writing the log"):
             if not signed.frees:
                 self._reserve.keep()
@@ -288,6 +295,21 @@ class LocalBackend:
         self._holds.close()
 
     # -- inside
+
+    def _warn_of_place(self) -> None:
+        """Say, once a process, that only one machine may write where what another one has appended
+        is seen late: the next entry would be written over it."""
+        self._looked = True
+        if self.root in _warned:
+            return
+        _warned.add(self.root)
+        if refusal := mounts.lease_refusal(mounts.mount_of(self.root)):
+            log.warning(
+                "only one machine may write to the store at %s: %s, so commits of two machines"
+                " may be lost; %s",
+                self.root,
+                *refusal,
+            )
 
     def _living(self) -> list[tuple[int, bytes]]:
         with Saying("looking at who uses the store"):
