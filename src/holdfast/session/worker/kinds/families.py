@@ -11,6 +11,7 @@ from holdfast.session.worker.kinds import (
     exceptions,
     figures,
     files,
+    formulas,
     frames,
     functions,
     generators,
@@ -73,6 +74,8 @@ _NAMED: dict[tuple[str, str], Reduce] = {
     ("torch.storage", "UntypedStorage"): tensors.reduce_storage,
     **frames.NAMED,
 }
+# The same for whatever descends from them.
+_BASES: dict[tuple[str, str], Reduce] = {**frames.BASES, **figures.BASES, **formulas.BASES}
 
 
 def family(kind: type) -> Reduce | None:
@@ -84,6 +87,15 @@ def family(kind: type) -> Reduce | None:
         if issubclass(kind, base):
             return reduce
     named = _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))
-    if named is None:
-        return subarrays.reduce_subclass if arrays.is_subclass(kind) else frames.inherited(kind)
-    return named
+    return _inherited(kind) if named is None else named
+
+
+def _inherited(kind: type) -> Reduce | None:
+    """The family of a type that a library, or the session, derived from one of a library's."""
+    if arrays.is_subclass(kind):
+        return subarrays.reduce_subclass
+    for base in type.mro(kind):
+        found = _BASES.get((type_module(base), type.__dict__["__name__"].__get__(base)))
+        if found is not None:
+            return found
+    return formulas.reduce_parts if formulas.refuses(kind) else None

@@ -15,7 +15,6 @@ from typing import Any
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.contract import Recorder, Reduce, Reduction
 from holdfast.session.worker.missing import Missing, set_later
-from holdfast.session.worker.texts import type_module
 
 # `Any` below: pandas is the user's choice, so it is not imported for its types.
 
@@ -150,16 +149,6 @@ def reduce_series(recorder: Recorder, obj: Any) -> Reduction:
     return (*reduced[:2], (state, shared), None, None, set_series)
 
 
-def inherited(kind: type) -> Reduce | None:
-    """How a kind of index, or of columns, is taken apart, whatever it is called."""
-    for base in type.mro(kind)[1:]:
-        found = _BASES.get((type_module(base), _NAME(base)))
-        if found is not None:
-            return found
-    return None
-
-
-_NAME = type.__dict__["__name__"].__get__  # no metaclass is asked
 _CLASS_HAS = "_metadata"
 _ARROW = [
     ("pandas.core.arrays.arrow.array", "ArrowExtensionArray"),
@@ -171,7 +160,7 @@ _ARROW = [
 _FRAMES = [("pandas", "DataFrame"), ("pandas.core.frame", "DataFrame")]
 _FRAMES += [("pandas", "Series"), ("pandas.core.series", "Series")]
 _INDEX = [("pandas", "Index"), ("pandas.core.indexes.base", "Index")]
-_BASES: dict[tuple[str, str], Reduce] = {
+BASES: dict[tuple[str, str], Reduce] = {
     **dict.fromkeys(_INDEX, reduce_index),
     ("pandas.core.internals.blocks", "Block"): reduce_block,
 }

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.session.worker.kinds import arrays
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
 from holdfast.session.worker.kinds.files import remap
+from holdfast.session.worker.kinds.formulas import refuses
 from holdfast.session.worker.kinds.memory import address
 
 # `Any` below: numpy is the user's choice, so it is not imported for its types.
@@ -50,6 +51,7 @@ def reduce_subclass(recorder: Recorder, obj: Any) -> Reduction:
     kind = type(obj)
     bases = (numpy.ndarray, numpy.ma.MaskedArray)
     own = any(all(getattr(kind, n) is not getattr(b, n) for b in bases) for n in _OWN_WAY)
+    own = own and not refuses(kind)
     if own or obj.dtype.hasobject or kind is numpy.ma.core.MaskedConstant:
         return recorder.plain(obj)
     root, _ = arrays.root_of(obj)
