@@ -106,6 +106,44 @@ async def test_literals_are_given_again_in_any_case(session: Session, store, mon
     assert all(text not in again for text in (b"'s3'", b"two\\nlines", b'"w"'))
 
 
+async def test_what_was_given_again_is_left_out_again(make, store) -> None:
+    """Whatever it looks like: it is what somebody calls a secret."""
+    session = await make("again")
+    await run(
+        session, f"text, entry = '{KEY}', {{'value': '{KEY}', 'token': 'a1B2c3D4e5F6g7H8i9'}}"
+    )
+    await run(session, f"def f():\n    url = '{KEY}'\n    return url")
+    cp = await session.checkpoint()
+    given = {"text": "given-1", "VALUE": "given-2", "token": "given-3", "url": "given-4"}
+    await session.restore(cp, secrets=given)
+    assert await run(session, "[text, entry, f()]") == [
+        "given-1", {"value": "given-2", "token": "given-3"}, "given-4",
+    ]  # fmt: skip
+    again = await session.checkpoint()
+    assert b"given-" not in _everything(store, again)
+    await session.restore(again, secrets=given)
+    assert await run(session, "[text, entry['value'], f()]") == ["given-1", "given-2", "given-4"]
+    await session.shutdown()
+    session = await Session.resume("again", store=store)
+    assert b"given-" not in _everything(store, await session.checkpoint())
+    await session.shutdown()
+
+
+async def test_the_environment_says_what_to_keep(make, store, monkeypatch) -> None:
+    monkeypatch.setenv("HOLDFAST_KEEP_SECRETS", "demo_password, other")
+    monkeypatch.setenv("HOLDFAST_LEAVE_OUT", "study-id")
+    session = await make("environment")
+    await run(session, "demo_password, password, study_id = 'kept-1', 'leak-1', 'leak-2'")
+    kept = _everything(store, await session.checkpoint())
+    assert b"kept-1" in kept
+    assert b"leak-" not in kept
+    session = await make("options", keep_secrets=["password"])
+    await run(session, "demo_password, password, study_id = 'leak-1', 'kept-1', 'leak-2'")
+    kept = _everything(store, await session.checkpoint())
+    assert b"kept-1" in kept
+    assert b"leak-" not in kept
+
+
 async def test_without_a_secret_a_session_goes_on(session: Session) -> None:
     """Captured again with its placeholders, it is whole where the secrets are known."""
     await run(session, SOURCE + "config = {'password': b'x', 'user': 'me'}\npassword = 'y'\n")
@@ -256,7 +294,7 @@ async def test_what_is_kept_and_left_out_is_said_once(make, store) -> None:
     "options",
     [
         {"keep_secrets": "password"}, {"keep_secrets": 1}, {"keep_secrets": [1]},
-        {"leave_out": "x"}, {"leave_out": None}, {"secrets": {"x": 1}}, {"secrets": {1: b""}},
+        {"leave_out": "x"}, {"leave_out": 3}, {"secrets": {"x": 1}}, {"secrets": {1: b""}},
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_meant_are_refused(options: dict) -> None:

@@ -195,6 +195,17 @@ def test_keys_of_providers_are_in_no_file(tmp_path: Path) -> None:
         assert len(text) < 5 or max(text.split("\n"), key=len) not in written
 
 
+def test_what_was_given_is_left_out_again(kept: dict[str, Any]) -> None:
+    """Whatever it looks like, somebody calls it a secret."""
+    manager = StateManager("s", **kept)
+    manager.state_data.update({"config": {"text": KEY, "token": "a1B2c3D4e5F6g7H8"}})
+    manager.checkpoint()
+    manager = StateManager.load("s", secrets={"text": "given-1", "token": "given-2"}, **kept)
+    assert manager.state_data == {"config": {"text": "given-1", "token": "given-2"}}
+    left = {item.name for item in manager.checkpoint().report}
+    assert left == {"config.text", "config.token"}
+
+
 # -- each checkpoint has its own ---------------------------------------------------------------
 
 

@@ -110,3 +110,20 @@ def test_what_stands_elsewhere_is_a_reference() -> None:
 def test_one_that_is_too_long_is_not_for_looking_at() -> None:
     with pytest.raises(Corrupt, match="too long"):
         read(pickle.dumps(list(range(inert.MOST_STEPS))))
+
+
+class Losing(pickle.Pickler):
+    """As a session's pickler does with a dict that loses a secret."""
+
+    def persistent_id(self, obj: object) -> object:
+        if isinstance(obj, dict):
+            return ("filled", 0, ["user", "me", "n", 1])
+        return ("secret", "password") if obj == "left out" else None
+
+
+def test_a_dict_without_its_secrets_is_shown() -> None:
+    file = io.BytesIO()
+    Losing(file, 5).dump([{}, "left out"])
+    shown, secret = read(file.getvalue())
+    assert plain(shown) == {"user": "me", "n": 1}
+    assert secret == Reference(("secret", "password"))

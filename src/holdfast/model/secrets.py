@@ -22,6 +22,7 @@ import msgspec
 
 LEAST = 15  # characters: no key of a known format is shorter
 VARIABLE = "HOLDFAST_SECRET_"  # and the name, in capitals
+UNNAMED = "key"  # what a secret is called that stands under no name
 
 # The last word of a name, or its last two.
 _SURE = {
@@ -178,16 +179,25 @@ def _start(mark: bytes) -> re.Pattern[bytes]:
 class Rule(msgspec.Struct, frozen=True):
     """What is left out, and what is kept although it looks like a secret."""
 
-    keep: frozenset[str] = frozenset()  # names, in lower case
-    leave_out: frozenset[str] = frozenset()  # names, in lower case
+    keep: frozenset[str] = frozenset()  # names, as `plain_name` has them
+    leave_out: frozenset[str] = frozenset()  # likewise
     keep_all: bool = False
 
     @classmethod
     def of(cls, keep_secrets: bool | Iterable[str] = False, leave_out: Iterable[str] = ()) -> Rule:
         """The rule for these options. Raises TypeError for what are no names."""
         if isinstance(keep_secrets, bool):
-            return cls(frozenset(), _lowered(leave_out), keep_secrets)
-        return cls(_lowered(keep_secrets), _lowered(leave_out))
+            made = cls(frozenset(), _names(leave_out), keep_secrets)
+        else:
+            made = cls(_names(keep_secrets), _names(leave_out))
+        return USUAL if made == USUAL else made  # which is told by its identity
+
+    def after(self, given: Iterable[str]) -> Rule:
+        """The rule where secrets of these names were given again: they are left out again, also
+        if the name alone would not say so."""
+        more = {plain_name(name) for name in given if said_by(name) != SURE and name != UNNAMED}
+        more -= self.leave_out | self.keep
+        return Rule(self.keep, self.leave_out | more, self.keep_all) if more else self
 
     def secret(self, name: object, value: object) -> bool:
         """Whether the text at this place is a secret: the one decision that all others follow.
@@ -208,33 +218,28 @@ class Rule(msgspec.Struct, frozen=True):
 
     def says(self, name: str) -> int:
         """What a name says by itself: SURE, UNSURE or 0."""
-        if self.keep_all:
-            return SURE if self.leave_out and name.lower() in self.leave_out else 0
-        if (self.keep or self.leave_out) and (lowered := name.lower()):
-            if lowered in self.leave_out:
-                return SURE
-            if lowered in self.keep:
-                return 0
-        return said_by(name)
+        if self.leave_out and plain_name(name) in self.leave_out:
+            return SURE
+        return 0 if self.keep_all or self.kept(name) else said_by(name)
 
     def kept(self, name: object) -> bool:
         """Whether the text under this name is to be kept, whatever it looks like."""
         if not self.keep or type(name) is not str:
             return False
-        lowered = name.lower()
-        return lowered in self.keep and lowered not in self.leave_out
+        plain = plain_name(name)
+        return plain in self.keep and plain not in self.leave_out
 
 
 USUAL = Rule()
 
 
-def _lowered(names: Iterable[str]) -> frozenset[str]:
+def _names(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError("a text, not a list of names")
     found = list(names)
     if not all(isinstance(name, str) for name in found):
         raise TypeError("not a list of names")
-    return frozenset(name.lower() for name in found)
+    return frozenset(map(plain_name, found))
 
 
 secret = USUAL.secret
@@ -404,6 +409,7 @@ def _entropy(text: str) -> float:
 _Text = TypeVar("_Text", str, bytes, str | bytes)
 
 
+@functools.lru_cache(10_000)
 def plain_name(name: str) -> str:
     """The form in which names are compared: `api-key`, `API_KEY` and `api_key` are one."""
     return re.sub(r"\W", "_", name, flags=re.ASCII).upper()

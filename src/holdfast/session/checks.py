@@ -10,6 +10,7 @@ from holdfast.model.errors import BadInput
 from holdfast.model.secrets import Rule
 from holdfast.protocol.frames import MAX_FRAME
 
+KEEP_SECRETS, LEAVE_OUT = "HOLDFAST_KEEP_SECRETS", "HOLDFAST_LEAVE_OUT"
 _ROOM = 4096  # of a frame, for everything but the text
 
 
@@ -90,6 +91,17 @@ def rule(keep_secrets: object, leave_out: object) -> Rule:
             )
     kept = keep_secrets if isinstance(keep_secrets, bool) else _names("keep_secrets", keep_secrets)
     return Rule.of(kept, _names("leave_out", leave_out))
+
+
+def rule_of(environ: Mapping[str, str]) -> Rule:
+    """What an environment says of secrets: `HOLDFAST_KEEP_SECRETS=cache_key` keeps one, `a,b`
+    several, and `1` all; `HOLDFAST_LEAVE_OUT` has more names. Raises BadInput."""
+    kept, more = environ.get(KEEP_SECRETS, ""), environ.get(LEAVE_OUT, "")
+    return rule(kept == "1" or _listed(kept), _listed(more))
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _names(what: str, given: object) -> list[str]:

@@ -24,8 +24,8 @@ class Options(TypedDict, total=False):
 
     on_input: Answer | None
     secrets: Mapping[str, str | bytes] | None
-    keep_secrets: bool | Iterable[str]
-    leave_out: Iterable[str]
+    keep_secrets: bool | Iterable[str] | None
+    leave_out: Iterable[str] | None
     python: str | None
     cwd: str | Path | None
     env: Mapping[str, str] | None
@@ -76,7 +76,7 @@ class Settings:
             launch=launch,
             limits=Limits.of(options.get("memory_limit"), options.get("cpu_limit")),
             secrets=checks.secrets("secrets", options.get("secrets")),
-            rule=checks.rule(options.get("keep_secrets", False), options.get("leave_out", ())),
+            rule=_rule(options.get("keep_secrets"), options.get("leave_out")),
             on_input=answer,
             max_item_bytes=checks.size("max_item_bytes", options.get("max_item_bytes")),
             max_checkpoint_bytes=most,
@@ -95,6 +95,17 @@ class Settings:
             found = {name: text for name, text in found.items() if plain_name(name) not in again}
             found.update(more)
         return found
+
+
+def _rule(keep_secrets: object, leave_out: object) -> Rule:
+    """What is given, or else what the environment says."""
+    said = checks.rule_of(os.environ)
+    if keep_secrets is not None:
+        said = checks.rule(keep_secrets, sorted(said.leave_out))
+    if leave_out is not None:
+        more = checks.rule(False, leave_out).leave_out
+        said = Rule(said.keep, more, said.keep_all)
+    return said
 
 
 def _automatic(value: object) -> Automatic:

@@ -377,7 +377,12 @@ class StateManager:
     # inside
 
     def _encoded(self) -> values.Encoded:
-        encoded = values.encode(self.state_data, self._types, last=self._seen, rule=self._rule)
+        encoded = values.encode(
+            self.state_data,
+            self._types,
+            last=self._seen,
+            rule=self._rule.after(self._secrets.given),
+        )
         self._seen = encoded.seen
         for cls in encoded.classes:
             # This process made the instances itself, so it may also have them back.

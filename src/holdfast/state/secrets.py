@@ -44,13 +44,20 @@ class Secrets:
         self._kept: dict[str, Left] = {}  # by checkpoint
         self._last = Left({}, {})
         self._items: dict[str, Item] = {}
+        self._names: set[str] = set()
 
     def copy(self) -> Secrets:
         """The same secrets, for a fork: what either learns from now on is its own."""
         other = Secrets(self._given)
         other._taken, other._kept = dict(self._taken), dict(self._kept)
         other._last = self._last
+        other._names = set(self._names)
         return other
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of those that were given, and not kept in memory."""
+        return frozenset(self._names)
 
     def left_out(self, found: Mapping[str, str | bytes], state: dict[str, Any]) -> Report:
         """Remember what was left out of a state, and say so."""
@@ -89,6 +96,8 @@ class Secrets:
                 (f"from {variable_of(name)}", find(environ, name)),
             ):
                 if known is not None and (binary or _is_text(known)):
+                    if source != "kept in memory":
+                        self._names.add(name)
                     reason = f"a secret, {source}"
                     self._items[way] = Item(name=way, outcome="rebuilt", reason=reason)
                     return typed(known, binary)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.secret_corpus import DATA, KEYS, NAMED, pem
 
 from holdfast.model.secrets import USUAL, Rule
-from holdfast.session import layout
+from holdfast.protocol.session_messages import ItemReport
+from holdfast.session import layout, omissions
 from holdfast.session.worker.capture import Capture
 from holdfast.session.worker.cells import CellLog
 from holdfast.session.worker.codes import CodeIndex
@@ -378,6 +379,52 @@ def test_a_missing_secret_can_be_given_after_the_next_checkpoint() -> None:
     found = restore(stored, given)
     assert found["value"] == {"login": ("me", "p"), "entry": {"api_key": b"k"}, "keys": ["key"]}
     assert found["password"] == "p"
+
+
+def test_older_checkpoints_get_their_secrets() -> None:
+    """They had texts where newer ones have calls, and said the names in words."""
+    cell = layout.Cell(
+        number=1,
+        filename="<cell 1>",
+        text="""def f():
+    password = '<secret password>'
+    return password
+def g():
+    api_key = '<secret api_key>'
+    return api_key + ''
+""",
+    )
+    kind = {"kind": "function", "cell": 1, "block_first": 1}
+    definitions = (
+        layout.Definition(
+            label="f:f", name="f", names=("f",), first=1, last=3, block_last=3, qualname="f",
+            line=1, **kind,
+        ),
+        layout.Definition(
+            label="f:g", name="g", names=("g",), first=4, last=6, block_last=6, qualname="g",
+            line=4, **kind | {"block_first": 4},
+        ),
+    )  # fmt: skip
+    record = layout.Record(members=("name:token",), tier="secret", type_name="str")
+    items = (
+        ItemReport(name="token", outcome="skipped", tier="secret"),
+        ItemReport(name="entry", outcome="rebuilt", reason="left out a secret: pwd; and more"),
+    )
+    parts = {
+        "environment": layout.encode(layout.Environment()),
+        "sources": layout.encode(layout.Sources(cells=(cell,), definitions=definitions)),
+        "report": layout.encode(layout.ReportPart(items=items)),
+        layout.SMALL_PART: layout.encode_record(record),
+    }
+    assert omissions.names(parts) == {"token", "pwd", "password", "api_key"}
+    given = {"TOKEN": "t", "other": "o", "password": "p"}
+    chosen = omissions.chosen(given, parts)
+    assert chosen == {"TOKEN": "t", "password": "p"}
+    found = restore(Stored(parts, b"", {}), chosen)
+    assert found["token"] == "t"
+    assert found["f"]() == "p"
+    with pytest.raises(PlaceholderError, match="HOLDFAST_SECRET_API_KEY"):
+        found["g"]()
 
 
 def test_names_are_kept_and_added() -> None:

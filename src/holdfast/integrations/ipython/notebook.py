@@ -122,7 +122,7 @@ class Notebook:
             if not names.is_own(name, value, hidden)
         }
         out = self._outputs()
-        rule = _rule()
+        rule = self._rule()
         known = secret_texts(self.workspace.namespace, rule)
         if any(_is_secret(value, known, rule) for value in out.values()):
             out = {n: value for n, value in out.items() if not _is_secret(value, known, rule)}
@@ -145,6 +145,9 @@ class Notebook:
         if self._began is not None:
             self._work += time.perf_counter() - self._began
         self._began = None
+
+    def _rule(self) -> Rule:
+        return checks.rule_of(os.environ).after(self.workspace.given)
 
     # -- freezing ------------------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class Notebook:
             threads=self._others(),
             held=self._copies.held,
             at=self._copies.at,
-            rule=_rule(),
+            rule=self._rule(),
         )
         with warnings.catch_warnings():
             # The copy runs the capture only, in its one thread, and ends without any clean-up.
@@ -452,17 +455,6 @@ class Notebook:
 def _is_secret(value: object, known: frozenset[str], rule: Rule) -> bool:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return type(text) is str and (text in known or rule.secret(None, value))
-
-
-def _rule() -> Rule:
-    """What is a secret: `%env HOLDFAST_KEEP_SECRETS=cache_key` keeps one, or several (`a,b`), and
-    `1` keeps all; `HOLDFAST_LEAVE_OUT` has more names."""
-    kept, more = (os.environ.get(f"HOLDFAST_{name}", "") for name in ("KEEP_SECRETS", "LEAVE_OUT"))
-    return checks.rule(kept == "1" or _listed(kept), _listed(more))
-
-
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _bury(child: int) -> None:

@@ -67,7 +67,7 @@ class Freezer:
 
     def _freeze(self, asked: CheckpointMessage, started: float) -> Iterator[Answer]:
         self._tracker.begin(asked.request_id, asked.base)
-        rule = Rule.of(asked.keep_secrets or False, asked.leave_out)
+        rule = Rule.of(asked.keep_secrets or False, asked.leave_out).after(self._workspace.given)
         if asked.base <= 0 or rule != self._earlier.rule:  # the host has nothing to compare with
             self._earlier = Earlier(rule)
             self._blocks.anew()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from holdfast.model.secrets import secret_value
+from holdfast.model.secrets import UNNAMED, secret_value
 from holdfast.session.worker import rebuild
 from holdfast.session.worker.findings import Findings, Hole
 from holdfast.session.worker.flat import Flat, lay_flat
@@ -278,7 +278,7 @@ class ReferencePickler(RecordPickler):
             around = self._around
             if around.rule.keep_all or id(obj) in around.spared or not secret_value(obj):
                 return None
-            return self._secret("key", kind is bytes)
+            return self._secret(UNNAMED, kind is bytes)
         if kind is dict:
             return self._dict(obj)
         if kind is LeftOut:

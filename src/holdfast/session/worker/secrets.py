@@ -16,6 +16,7 @@ from types import FunctionType
 
 from holdfast.model.secrets import (
     SURE,
+    UNNAMED,
     USUAL,
     Rule,
     find,
@@ -54,11 +55,11 @@ def suspect(data: bytes, rule: Rule = USUAL) -> bool:
     """Whether serialised data is worth a closer look."""
     if rule.keep_all and not rule.leave_out:
         return False
-    extra = [name.encode() for name in rule.leave_out]
+    extra = [_naming(name) for name in rule.leave_out]
     unsure = False
     for start in range(0, len(data), _STRIDE):
         lowered = data[start : start + _STRIDE + _OVERLAP].lower()
-        if extra and any(name in lowered for name in extra):
+        if any(name.search(lowered) for name in extra):
             return True
         if not rule.keep_all:
             if _says_sure(lowered):
@@ -77,6 +78,13 @@ def _says_sure(lowered: bytes) -> bool:
 
 def _says_unsure(lowered: bytes) -> bool:
     return any(stem in lowered and _ending(stem).search(lowered) for stem in _UNSURE_STEMS)
+
+
+@functools.cache
+def _naming(name: str) -> re.Pattern[bytes]:
+    """A name, however it is written: `study_id`, `Study-Id`."""
+    plain = re.escape(name.lower().encode())
+    return re.compile(plain.replace(b"_", rb"[^a-z0-9]{1,4}"))
 
 
 @functools.cache
@@ -224,7 +232,7 @@ def _commented(text: str, notes: list[Note], rule: Rule) -> Redacted:
     """Without the keys in comments, and in documentation."""
     if not rule.keep_all:
         data = text.encode("utf-8", "surrogatepass")
-        notes = [*notes, *((data.count(b"\n", 0, at) + 1, "key") for at, _ in keys_in(data))]
+        notes = [*notes, *((data.count(b"\n", 0, at) + 1, UNNAMED) for at, _ in keys_in(data))]
         kept = without_keys(text)
         # A key over several lines leaves its lines behind.
         text = kept + "\n" * (text.count("\n") - kept.count("\n"))
@@ -382,7 +390,7 @@ def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
         case ast.Call(args=[*_, ast.Constant(value=str() as name), value]):
             return [(name, value)] if _called(node.func) in _BY_NAME else []
         case ast.Constant() | ast.JoinedStr():
-            return [("key", node)] if secret_value(_text(node)) else []
+            return [(UNNAMED, node)] if secret_value(_text(node)) else []
     return []
 
 

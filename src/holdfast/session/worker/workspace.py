@@ -35,6 +35,8 @@ class Workspace:
         self.definitions = Definitions(self.namespace)
         self.runner = Runner(self.namespace, self.cells, self.definitions)
 
+        self.given: tuple[str, ...] = ()  # names of the secrets that the last restore was given
+
     def install(self) -> None:
         """Make the process's own `__main__` the session's, with nothing in it."""
         self.namespace.clear()
@@ -89,6 +91,7 @@ class Workspace:
         adopt(context)
         taken.let_go()
         self.runner.count = count
+        self.given = tuple(secrets)
         return items
 
     def environment(self) -> layout.Environment:
