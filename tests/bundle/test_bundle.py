@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +20,10 @@ from tests.session.test_mapped import damage
 
 from holdfast import Session, StateManager, open_store, sync
 from holdfast.bundle import Bundle, Member
+from holdfast.bundle.heads import restore as restore_heads
 from holdfast.bundle.member import member_of
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, NotFound, UsageError
+from holdfast.model.errors import BadInput, CaptureFailed, Corrupt, NotFound, Owned, UsageError
 from holdfast.model.subject import Subject
 from holdfast.store.retention import Last
 from holdfast.store.store import Store
@@ -316,3 +321,113 @@ async def test_a_restore_that_is_killed_half_way_leaves_the_world_as_it_was(
     finally:
         await session.shutdown()
     assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("verb", ["checkpoint", "restore"])
+async def test_cancelled_at_any_moment_all_or_none_move(
+    store: Store, session: Session, state: StateManager, verb: str
+) -> None:
+    """The heads and what is in the members' memory agree, whenever the task is cancelled."""
+    bundle = Bundle("all", [state, session])
+
+    async def give(number: int) -> None:
+        await session.execute(f"x = {number}")
+        state.set_state("x", number)
+
+    await bundle.checkpoint("1")
+    await give(2)
+    await bundle.checkpoint("2")
+    began = time.monotonic()
+    await bundle.restore("bundle/all~1")
+    await bundle.restore("bundle/all")  # the head is now the first
+    store.undo("bundle/all")
+    span = (time.monotonic() - began) / 2
+    outcomes = set()
+    for step in range(16):
+        await bundle.restore(next(each for each in await bundle.list() if each.reason == "2"))
+        reasons = [each.reason for each in await bundle.list()]
+        if verb == "restore":
+            older = next(each for each in await bundle.list() if each.reason == "1")
+            task = asyncio.ensure_future(bundle.restore(older))
+        else:
+            task = asyncio.ensure_future(bundle.checkpoint(f"taken {step}"))
+        await asyncio.sleep(span * step / 10)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        head = store.head("bundle/all")
+        assert head is not None
+        outcomes.add(head.reason)
+        expected = 1 if head.reason == "1" else 2
+        assert (await value(session), state.get_state("x")) == (expected, expected), step
+        members = {
+            each.reason for each in (store.head("state/plan"), store.head("session/work")) if each
+        }
+        assert members == {head.reason}
+        if verb == "checkpoint" and head.reason == "2":
+            assert [each.reason for each in await bundle.list()] == reasons
+    assert len(outcomes) > 1, "it was cancelled always before or always after the move"
+    assert store.verify(deep=True).ok
+
+
+async def test_heads_that_move_while_cancelled_keep_their_members(
+    store: Store, session: Session, state: StateManager
+) -> None:
+    """The thread that moves the heads waits for another writer when the task is cancelled."""
+    lock = os.open(Path(store.url) / "log/lock", os.O_RDWR)
+
+    def hold(bundle: Checkpoint) -> None:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+    bundle = Bundle("all", [state, session], on_restore=[hold])
+    first = await bundle.checkpoint("1")
+    await session.execute("x = 2")
+    state.set_state("x", 2)
+    await bundle.checkpoint("2")
+    task = asyncio.ensure_future(bundle.restore(first))
+    try:
+        while not (moving := held(lock)) and not task.done():
+            await asyncio.sleep(0.01)
+        assert moving
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.sleep(0.05)
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    head = store.head("bundle/all")
+    assert head is not None
+    expected = int(head.reason)
+    assert (await value(session), state.get_state("x")) == (expected, expected)
+    assert {head.reason} == {each.reason for each in map(store.head, MEMBERS) if each}
+
+
+MEMBERS = ("state/plan", "session/work")
+
+
+def held(lock: int) -> bool:
+    """Whether this open file has the lock."""
+    other = os.open(f"/proc/self/fd/{lock}", os.O_RDWR)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(other)
+    return False
+
+
+def test_a_failed_move_leaves_no_checkpoints(store: Store, state: StateManager) -> None:
+    """What a bundle restores in the place of pruned checkpoints goes again when it fails."""
+    other = StateManager("other", store=store)
+    bundle = sync.Bundle("all", [state, other])
+    first = bundle.checkpoint("first")
+    state.set_state("x", 2)
+    bundle.checkpoint("second")
+    store.delete(*(each.id for each in store.list(subject="state/plan") if each.reason == "first"))
+    before = store.count()
+    with store.lease("state/other"), pytest.raises(Owned):
+        restore_heads(store, first, trust=False)
+    assert store.count() == before

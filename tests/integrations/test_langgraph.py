@@ -306,6 +306,24 @@ def test_threads_may_have_any_name(saver: HoldfastSaver, name: str) -> None:
     assert all(saver.get_tuple(thread(each)) for each in others)
 
 
+def test_one_unreadable_thread_hides_no_others(
+    store: Store, saver: HoldfastSaver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The subject of a long name says only a part of it; its checkpoints say the rest."""
+    long = "n" * 2000
+    for name in (long, "short"):
+        put(saver, thread(name), n=1)
+    (cut,) = (each.subject for each in store.subjects() if len(each.subject.name) > 50)
+    with store.draft(cut, reason="not LangGraph's") as draft:
+        draft.put("state", {"something": "else"}, split="structure")
+        draft.commit()
+    found = [each.config["configurable"]["thread_id"] for each in saver.list(None)]
+    assert found == ["short"]
+    assert str(cut) in caplog.text
+    saver.delete_thread("short")
+    assert list(saver.list(None)) == []
+
+
 def test_numbers_as_names(saver: HoldfastSaver) -> None:
     put(saver, {"configurable": {"thread_id": 7}}, x=1)
     assert saver.get_tuple(thread("7")) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -16,6 +16,7 @@ from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
 from holdfast.model.subject import Subject
 from holdfast.model.tracing import span
+from holdfast.sandbox.whole import whole
 from holdfast.store import Store
 from holdfast.store.together import Verb
 
@@ -26,6 +27,22 @@ List = list  # inside the class, `list` is the verb
 
 def _order(member: Member) -> tuple[int, str]:
     return member.rank, str(member.subject)
+
+
+class _Entering:
+    """How far a restore has come, for the way back."""
+
+    def __init__(self, back: list[Checkpoint]) -> None:
+        self.back = back  # the members as they were
+        self.members: list[Member] = []  # those that have begun to enter
+        self.wanted: list[Checkpoint] = []  # what they enter
+        self.made_again: list[Checkpoint] = []  # of those, what was pruned before
+
+    async def find(self, find: Callable[[], tuple[Checkpoint, bool]]) -> None:
+        found, is_new = await asyncio.to_thread(find)
+        self.wanted.append(found)
+        if is_new:
+            self.made_again.append(found)
 
 
 class Bundle:
@@ -90,17 +107,22 @@ class Bundle:
         """
         async with self._alone("checkpoint"), self._paused():
             made = await self._capture(reason, stage)
-            try:
-                bundle = await asyncio.to_thread(
-                    record.write, self.store, self.subject, made, reason=reason, stage=stage
-                )
-                made.append(bundle)
-                await self._move(made, "checkpoint")
-            except BaseException as error:
-                await self._discard(made, error)
-                raise
-            await self._arrive(made)
-            return bundle
+            # Cancelled from here on, the heads may move all the same: a thread moves them.
+            return await whole(self._bind(made, reason, stage))
+
+    async def _bind(self, made: List[Checkpoint], reason: str, stage: str | None) -> Checkpoint:
+        """Write the bundle of these and move the heads; or let go of all of them."""
+        try:
+            bundle = await asyncio.to_thread(
+                record.write, self.store, self.subject, made, reason=reason, stage=stage
+            )
+            made.append(bundle)
+            await self._move(made, "checkpoint")
+        except BaseException as error:
+            await self._discard(made, error)
+            raise
+        await self._arrive(made)
+        return bundle
 
     async def restore(
         self, reference: Checkpoint | str | None = None, *, trust: bool = False
@@ -114,13 +136,14 @@ class Bundle:
             target, bound = await asyncio.to_thread(self._find, reference, trust)
             async with self._paused():
                 back = await self._capture(f"before going to {target.short}", None)
+                entering = _Entering(back)
                 try:
-                    wanted = await self._enter(target, bound, back, trust)
+                    await self._enter(entering, target, bound, trust)
                 except BaseException as error:
-                    await self._discard(back, error)
+                    await whole(self._go_back(entering, error))
                     raise
-                await self._arrive(wanted)
-                await self._discard(back)
+                # Cancelled from here on, the heads may move all the same: a thread moves them.
+                await whole(self._settle(entering, target))
             return target
 
     async def list(self, limit: int | None = None) -> List[Checkpoint]:
@@ -146,57 +169,57 @@ class Bundle:
     async def _capture(self, reason: str, stage: str | None) -> List[Checkpoint]:
         """Every member aside; or none. Those that cannot be kept from changing come first."""
         made: List[Checkpoint] = []
+
+        async def capture(member: Member) -> None:
+            made.append(await member.capture(reason, stage))
+
         try:
             for member in reversed(self._members):
-                made += [await member.capture(reason, stage)]
+                await whole(capture(member))  # what was committed has to be known here
         except BaseException as error:
-            await self._discard(made, error)
+            await whole(self._discard(made, error))
             raise
         return made
 
     async def _enter(
         self,
+        entering: _Entering,
         target: Checkpoint,
         bound: Mapping[Subject, record.Bound],
-        back: List[Checkpoint],
         trust: bool,
-    ) -> List[Checkpoint]:
-        """Take all members to the target and move their heads; or take them back."""
-        entered: List[Member] = []
-        made_again: List[Checkpoint] = []
-        wanted: List[Checkpoint] = []
-        try:
-            for member in self._members:
-                found, is_new = await asyncio.to_thread(
-                    record.find, self.store, target, bound[member.subject], member.lease
-                )
-                wanted.append(found)
-                if is_new:
-                    made_again.append(found)
-                entered.append(member)
-                await member.enter(found, trust)
-            for hook in self._hooks:
-                if isinstance(hook, Inside):
-                    await hooks.find(hook, self._members).run(hook.code)
-                elif inspect.isawaitable(answer := hook(target)):
-                    await answer
-            await self._move([*wanted, target], "restore")
-        except BaseException as error:
-            await self._go_back(entered, back, error)
-            await self._discard(made_again, error)
-            raise
-        return wanted
-
-    async def _go_back(
-        self, entered: List[Member], back: List[Checkpoint], error: BaseException
     ) -> None:
+        """Take all members to the target, and run the hooks."""
+        for member in self._members:
+            find = partial(record.find, self.store, target, bound[member.subject], member.lease)
+            await whole(entering.find(find))
+            entering.members.append(member)
+            await member.enter(entering.wanted[-1], trust)
+        for hook in self._hooks:
+            if isinstance(hook, Inside):
+                await hooks.find(hook, self._members).run(hook.code)
+            elif inspect.isawaitable(answer := hook(target)):
+                await answer
+
+    async def _settle(self, entering: _Entering, target: Checkpoint) -> None:
+        """Move the heads to what all members have entered; or take the members back."""
+        try:
+            await self._move([*entering.wanted, target], "restore")
+        except BaseException as error:
+            await self._go_back(entering, error)
+            raise
+        await self._arrive(entering.wanted)
+        await self._discard(entering.back)
+
+    async def _go_back(self, entering: _Entering, error: BaseException) -> None:
         """Each as it was; whoever cannot be is named in the error."""
-        ways = {each.subject: each for each in back}
-        for member in reversed(entered):
+        ways = {each.subject: each for each in entering.back}
+        for member in reversed(entering.members):
             try:
                 await member.enter(ways[member.subject], True)
             except HoldfastError as failure:
                 error.add_note(f"{member.subject} could not be taken back: {failure}")
+        await self._discard(entering.made_again, error)
+        await self._discard(entering.back, error)
 
     async def _move(self, targets: Iterable[Checkpoint], verb: Verb) -> None:
         for member in self._members:

@@ -72,10 +72,19 @@ def bind(store: Store, bundle: Subject, subjects: Sequence[Subject], reason: str
 def restore(store: Store, bundle: Checkpoint, *, trust: bool) -> tuple[Checkpoint, ...]:
     """Move the heads of all members, and the bundle's own, to where they were; or none.
 
-    Raises Owned when somebody runs one of them, Corrupt, Denied and Unsupported.
+    When it raises, the store has what it had. Raises Owned when somebody runs one of them,
+    Corrupt, Denied and Unsupported.
     """
-    found = [
-        record.find(store, bundle, bound, None)[0]
-        for bound in record.read(store, bundle, trust).members
-    ]
-    return store.move_heads(*found, bundle, trust=trust)
+    found: list[Checkpoint] = []
+    made_again: list[Checkpoint] = []
+    try:
+        for bound in record.read(store, bundle, trust).members:
+            member, is_new = record.find(store, bundle, bound, None)
+            found.append(member)
+            if is_new:
+                made_again.append(member)
+        return store.move_heads(*found, bundle, trust=trust)
+    except BaseException:
+        if made_again:
+            store.delete(*made_again)
+        raise

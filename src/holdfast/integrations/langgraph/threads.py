@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,8 @@ from holdfast.model.subject import Subject
 from holdfast.store import Store
 from holdfast.store.draft import Draft
 from holdfast.store.parts.trees import Plain
+
+log = logging.getLogger("holdfast.langgraph")
 
 PART = "state"
 _RUN = "run"  # the tag with the id of the run
@@ -54,7 +57,12 @@ class Threads:
             if space is None:
                 continue
             if is_cut(summary.subject) and summary.head is not None:
-                said = self.record(summary.head)
+                try:
+                    said = self.record(summary.head)
+                except (Corrupt, NotFound, Unsupported) as error:
+                    # Only its content tells the whole name of the thread. All others go on.
+                    log.warning("%s is left out: its thread's name: %s", summary.subject, error)
+                    continue
                 space = Space(said.get("thread", space.thread), said.get("namespace", ""))
             if thread in (None, space.thread) and namespace in (None, space.namespace):
                 found.append(space)
