@@ -57,6 +57,55 @@ async def test_output_that_nobody_reads_is_not_in_the_way(server: Server) -> Non
         await sandbox.kill()
 
 
+@pytest.mark.parametrize("beside", [False, True])
+async def test_an_execution_given_up_is_killed(beside: bool) -> None:
+    """Who began it was cancelled before the server answered. By a scripted server, which answers
+    for the foreground after that: it is not taken for the next one's."""
+    heard: list[dict[str, object]] = []
+    told: list[str] = []
+
+    async def talk(connection: ServerConnection) -> None:
+        async def status(word: str) -> None:
+            message = {"event": "status_update", "status": f"SANDBOX_{word}"}
+            await connection.send(json.dumps(message))
+
+        await connection.recv()  # what the sandbox is to be like
+        await status("RUNNING")
+        async for text in connection:
+            asked = json.loads(text)
+            if asked.get("action") == "window":
+                continue
+            heard.append(asked)
+            if asked.get("code") == "runs":
+                await status("EXECUTION_RUNNING")
+            elif asked.get("action") == "kill_process" and not beside:
+                for word in ("EXECUTION_RUNNING", "EXECUTION_FORCE_KILLED", "EXECUTION_DONE"):
+                    await status(word)
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        sandbox = await Sandbox.create(
+            f"http://127.0.0.1:{port}",
+            enable_auto_reconnect=False,
+            on_status=lambda status, _: told.append(status),
+        )
+        if beside:
+            await sandbox.exec("bash", "runs")
+        beginning = asyncio.ensure_future(sandbox.exec("bash", "given up"))
+        await until(lambda: bool(heard) and heard[-1].get("code") == "given up", "it is asked for")
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+        await until(lambda: heard[-1].get("action") == "kill_process", "it is killed")
+        assert heard[-1].get("process_id") == heard[-2].get("process_id")
+        if not beside:
+            await until(lambda: "EXECUTION_DONE" in told, "its end is heard")
+            following = await sandbox.exec("bash", "runs")
+            assert "process_id" not in heard[-1]
+            assert following.exit is None
+        await sandbox.detach()
+
+
 @pytest.mark.parametrize("words", [True, False])
 async def test_what_keeps_it_from_being_killed_is_raised(words: bool) -> None:
     """By a scripted server; some say nothing but the status."""

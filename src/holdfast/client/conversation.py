@@ -4,6 +4,7 @@ again when it breaks."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,10 +72,10 @@ class Conversation:
     async def open(self, url: str, first: Mapping[str, object] | None = None) -> None:
         """Connect, and read until the sandbox runs, or the reason why it does not."""
         self.link = await Link.open(url, self._token, self._cookies)
-        if first is not None:
-            await self.link.send(first)
-        self._reader = asyncio.create_task(self._read(), name="holdfast sandbox")
         try:
+            if first is not None:
+                await self.link.send(first)
+            self._reader = asyncio.create_task(self._read(), name="holdfast sandbox")
             await self.reach(Status.RUNNING)
         except BaseException:
             await self.close()
@@ -102,8 +103,11 @@ class Conversation:
             process = self.beside[identity] = Process(self, identity, binary)
             try:
                 await self.ask({**message, "process_id": identity})
-            except BaseException:
+            except BaseException as error:
                 self.beside.pop(identity, None)
+                if isinstance(error, asyncio.CancelledError | TimeoutError):
+                    with contextlib.suppress(HoldfastError):
+                        await self.send({"action": "kill_process", "process_id": identity})
                 raise
             return process
         process = self.foreground = Process(self, None, binary)
@@ -112,6 +116,12 @@ class Conversation:
             await self.send(message)
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._begun
+        except (asyncio.CancelledError, TimeoutError):
+            # The server may have begun it, or still do so. What it says of it then is not meant
+            # for another one: this stays the execution until its end.
+            with contextlib.suppress(HoldfastError):
+                await self.send({"action": "kill_process"})
+            raise
         except BaseException:
             self.foreground = None
             raise

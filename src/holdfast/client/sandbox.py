@@ -13,6 +13,7 @@ from holdfast.client.link import address
 from holdfast.client.member import RemoteMember
 from holdfast.client.passes import forget, pass_for, remember, server_token
 from holdfast.client.process import Process
+from holdfast.model.errors import HoldfastError
 from holdfast.protocol.sandbox_messages import Status
 
 
@@ -197,13 +198,31 @@ class Sandbox:
         return str(told["checkpoint"])
 
     async def fork(self, count: int = 1) -> list[Self]:
-        """Isolated live copies, attached."""
+        """Isolated live copies, attached: all of them, or none is left. Raises HoldfastError."""
         told = await self._talk.ask({"action": "fork", "count": count})
-        copies = []
         for each in told["sandboxes"]:
             remember(each["sandbox_id"], each["sandbox_token"], self._token)
-            copies.append(await type(self).attach(self._talk.url, each["sandbox_id"]))
+        copies: list[Self] = []
+        try:
+            for each in told["sandboxes"]:
+                copies += [await type(self).attach(self._talk.url, each["sandbox_id"])]
+        except BaseException as error:
+            await self._end_copies(told["sandboxes"], copies, error)
+            raise
         return copies
+
+    async def _end_copies(
+        self, passes: Sequence[Mapping[str, str]], copies: Sequence[Self], error: BaseException
+    ) -> None:
+        """Copies that nobody will be given. One that cannot be reached is named in the error."""
+        attached = {each.sandbox_id: each for each in copies}
+        for each in passes:
+            identity = each["sandbox_id"]
+            try:
+                copy = attached.get(identity)
+                await (copy or await type(self).attach(self._talk.url, identity)).kill()
+            except HoldfastError as trouble:
+                error.add_note(f"the copy {identity} may go on: {trouble}")
 
     async def rollback(self, checkpoint: CheckpointInfo | str | None = None) -> str:
         """Go back to a checkpoint of this sandbox, by default the one before the last."""
