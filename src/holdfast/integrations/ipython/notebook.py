@@ -290,6 +290,10 @@ class Notebook:
 
     def _copy(self, reason: str) -> tuple[Arriving, int, int]:
         """What brings a capture, the copy that has it, and how much memory arrays have."""
+        with self.workspace.at_work():
+            return self._copied(reason)
+
+    def _copied(self, reason: str) -> tuple[Arriving, int, int]:
         from holdfast.session.worker.capture import Capture
 
         self._requests += 1

@@ -40,6 +40,7 @@ class Assignments(msgspec.Struct):
     registering: set[Path] = msgspec.field(default_factory=set)  # `a.b` of each `a.b.register(...)`
     handed: set[Path] = msgspec.field(default_factory=set)  # what functions are called with
     computed: bool = False  # whether a name was computed, so that any may have changed
+    anywhere: bool = False  # whether also the module was, as in `mock.patch(name)`
 
     def read(self, tree: ast.AST) -> None:
         """Add what a tree says."""
@@ -84,6 +85,16 @@ class Assignments(msgspec.Struct):
             case ast.Call(func=ast.Attribute(attr="setattr" | "object"), args=[owner, name, *_]):
                 self.owners.add(dotted(owner))  # `monkeypatch.setattr`, `mock.patch.object`
                 self._named(name)
+            case ast.Call(
+                func=ast.Name(id="patch") | ast.Attribute(attr="patch" | "setattr"),
+                args=[ast.Constant(value=str(target)), *_],
+            ):
+                within, _, last = target.rpartition(".")  # `mock.patch("json.loads")`
+                if within:
+                    self.names.add(last)
+                    self.modules.add(within)
+            case ast.Call(func=ast.Name(id="patch") | ast.Attribute(attr="patch"), args=[_, *_]):
+                self.anywhere = True
             case ast.Call(func=ast.Attribute(value=within, attr=way)) if way in _FILLING:
                 of = _of_names(within)
                 if of is not None:  # `vars(module).update(...)`

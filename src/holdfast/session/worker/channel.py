@@ -25,6 +25,7 @@ from holdfast.session.worker.interrupts import Interrupts
 
 _MOST_FILES = 253  # that may come with one read
 _FILE = struct.Struct("@i")
+_ROOM = _socket.CMSG_LEN(_MOST_FILES * _FILE.size)
 _RIGHTS = _socket.SOL_SOCKET, _socket.SCM_RIGHTS
 
 
@@ -50,7 +51,8 @@ class Channel:
         prompt."""
         while not self._arrived:
             try:
-                return bool(self._waiting.poll(None if seconds is None else seconds * 1000))
+                found = self._waiting.poll(None if seconds is None else seconds * 1000)
+                return True if found else False  # noqa: SIM210  # `bool` may be the session's
             except Exception as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
                     raise  # of this call itself
@@ -63,8 +65,7 @@ class Channel:
             # Waiting may be interrupted; reading may not, or bytes would be lost.
             self._waiting.poll()
             with self._interrupts.shielded():
-                room = _socket.CMSG_LEN(_MOST_FILES * _FILE.size)
-                data, beside, _, _ = self._control.recvmsg(1 << 18, room)
+                data, beside, _, _ = self._control.recvmsg(1 << 18, _ROOM)
                 for level, kind, content in beside:
                     if (level, kind) == _RIGHTS:
                         whole = content[: len(content) // _FILE.size * _FILE.size]

@@ -9,13 +9,15 @@ import sys
 
 from holdfast.protocol.session_messages import InputMessage, InputResponseMessage
 from holdfast.session.worker.channel import Channel
+from holdfast.session.worker.originals import Originals
 
 
 class Console(io.TextIOBase):
     """Stands in for `sys.stdin`; asks over the control socket and waits for the answer."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, originals: Originals | None = None) -> None:
         super().__init__()
+        self._originals = originals or Originals()
         self._channel = channel
         self._last_request = 0
         self._line = ""  # what is left of a line that was read in part
@@ -24,6 +26,7 @@ class Console(io.TextIOBase):
     def install(self) -> None:
         sys.stdin = self
         builtins.input = self.input
+        self._originals.take_over("input")
 
         def ask(prompt: str = "Password: ", stream: object = None) -> str:
             """As `getpass.getpass`, marked so that the client can hide what is typed."""
@@ -69,6 +72,10 @@ class Console(io.TextIOBase):
         return taken
 
     def _ask(self, prompt: str, password: bool = False) -> str | None:
+        with self._originals.worker:
+            return self._asked(prompt, password)
+
+    def _asked(self, prompt: str, password: bool) -> str | None:
         if not self.execution_id:
             raise RuntimeError("input() works only while a cell runs")
         self._last_request += 1

@@ -18,6 +18,7 @@ from holdfast.session.layout import Definition
 from holdfast.session.worker import library_settings
 from holdfast.session.worker.cells import first_line
 from holdfast.session.worker.circumstances import Circumstances
+from holdfast.session.worker.originals import Originals
 from holdfast.session.worker.patches import Patches
 from holdfast.session.worker.snapshots import Snapshot, inner_classes
 
@@ -54,15 +55,16 @@ class Event:
 class Definitions:
     """All definitions whose objects still live, and all imports, in order."""
 
-    def __init__(self, namespace: dict[str, object]) -> None:
+    def __init__(self, namespace: dict[str, object], originals: Originals | None = None) -> None:
         self._namespace = namespace
+        self._originals = originals or Originals()
         self._sites: list[Site] = []
         self._known: dict[Site, int] = {}
         self._events: list[Event] = []
         self._sequence = 0
         self._room = 1000
         self.imports: dict[str, str] = {}
-        self.patches = Patches()
+        self.patches = Patches(self._originals)
         # None where the process belongs to whoever lent the namespace.
         self.circumstances: Circumstances | None = None
         # What a restore could not make, by label: it is carried along to be made another time.
@@ -127,6 +129,10 @@ class Definitions:
         return f"d{self._sequence}"
 
     def _ran(self, index: int) -> None:
+        with self._originals.worker:
+            self._note(index)
+
+    def _note(self, index: int) -> None:
         site = self._sites[index]
         if site.kind == "import":
             for module in site.modules:

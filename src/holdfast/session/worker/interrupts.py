@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ID = struct.Struct("=Q")
+_handle = _signal.signal  # bound here: a session may put something else in its place
 
 
 class Interrupted(KeyboardInterrupt):
@@ -27,7 +28,7 @@ class Interrupts:
         self._came = False
 
     def install(self) -> None:
-        _signal.signal(_signal.SIGINT, self._on_signal)
+        _handle(_signal.SIGINT, self._on_signal)
 
     @contextmanager
     def running(self, execution_id: int) -> Iterator[None]:
@@ -81,8 +82,9 @@ class Interrupts:
             raise self._raises
 
     def _wanted(self) -> int:
+        wanted: int
         (wanted,) = _ID.unpack_from(self._page, 0)
-        return int(wanted)
+        return wanted
 
     def _on_signal(self, number: int, frame: object) -> None:
         if not self._running or self._wanted() != self._running:

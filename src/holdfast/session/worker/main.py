@@ -20,6 +20,7 @@ from holdfast.protocol.session_messages import (
     CompletedMessage,
     CompleteMessage,
     ExecuteMessage,
+    HostMessage,
     ImportMessage,
     InspectedMessage,
     InspectMessage,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # with all that a capture needs
     from holdfast.session.worker.freezer import Freezer
 
 _IDLE = 0.2  # seconds without a message
+_getpid, _exit = os.getpid, os._exit  # bound here: a session may put something else in their place
 
 
 class Worker:
@@ -58,7 +60,7 @@ class Worker:
         self._definitions, self._runner = workspace.definitions, workspace.runner
         self._interrupts = Interrupts(page_fd)
         self._channel = Channel(control, self._interrupts)
-        self._console = Console(self._channel)
+        self._console = Console(self._channel, workspace.originals)
         self._labels = Labels()
         self._tracker = Tracker()
         self._freezer: Freezer | None = None  # when there has been something to freeze
@@ -73,26 +75,34 @@ class Worker:
         self._interrupts.install()
         self._console.install()
         self._channel.send(ReadyMessage(pid=os.getpid(), python=platform.python_version()))
+        own = self._workspace.originals.worker
         while True:
             if self._littered and not self._channel.wait(_IDLE):
                 self._collect()
             self._channel.wait()
-            message = self._channel.receive()
-            match message:
-                case ExecuteMessage():
-                    self._execute(message)
-                case CheckpointMessage():
-                    self._checkpoint(message)
-                case RestoreMessage():
-                    self._restore(message)
-                case CompleteMessage() | InspectMessage():
-                    self._look(message)
-                case ImportMessage():
-                    _import(message.modules)
-                case None | ShutdownMessage():
+            with own:
+                if not self._answer(self._channel.receive()):
                     return
-                case _:
-                    continue  # an answer to a question whose cell was interrupted
+
+    def _answer(self, message: HostMessage | None) -> bool:
+        """Do what a message asks for; False when there is nothing more to do."""
+        match message:
+            case ExecuteMessage():
+                self._execute(message)
+            case CheckpointMessage():
+                with self._workspace.at_work():
+                    self._checkpoint(message)
+            case RestoreMessage():
+                with self._workspace.at_work():
+                    self._restore(message)
+            case CompleteMessage() | InspectMessage():
+                with self._workspace.at_work():
+                    self._look(message)
+            case ImportMessage():
+                _import(message.modules)
+            case None | ShutdownMessage():
+                return False
+        return True  # else it is an answer to a question whose cell was interrupted
 
     def _execute(self, message: ExecuteMessage) -> None:
         self._console.execution_id = message.execution_id
@@ -210,8 +220,8 @@ class Worker:
 
     def _end_if_forked(self) -> None:
         """A child that the user's code forked ends where that code does."""
-        if os.getpid() != self._pid:
-            os._exit(0)
+        if _getpid() != self._pid:
+            _exit(0)
 
 
 def _import(modules: tuple[str, ...]) -> None:

@@ -17,11 +17,14 @@ import msgspec
 
 from holdfast.session.worker.assignments import LEAVING, Assignments, Path
 from holdfast.session.worker.loading import Loading
+from holdfast.session.worker.originals import ABSENT as _ABSENT
+from holdfast.session.worker.originals import Originals
+
+# `Any` below: a name may have a value of any type.
 
 # As `type` itself has them.
 _DICT = type.__dict__["__dict__"].__get__
 _QUALNAME = type.__dict__["__qualname__"].__get__
-_ABSENT: Any = object()  # `Any`: stands where a value of any type may stand
 _CALLED = "a cell calls it; what it leaves in the process is not brought back: call it again"
 _INSIDE = "a cell changes what is in it, which is not brought back: change it again"
 # By themselves, or in the table of `library_settings.py`; and these kinds:
@@ -49,7 +52,13 @@ class _Known(msgspec.Struct, frozen=True):
 class Patches:
     """Modules as they were when the session imported them, and what may have changed since."""
 
-    def __init__(self) -> None:
+    def __init__(self, originals: Originals | None = None) -> None:
+        self._originals = originals or Originals()
+        # While the worker is at work: by module of the library, what the session has in it.
+        self._theirs: dict[str, dict[str, Any]] | None = None
+        self._changes: dict[str, dict[str, Any]] | None = None  # what was found at its beginning
+        # Modules of the library as they were when a cell was to change any of them.
+        self._library: dict[str, dict[str, Any]] = {}
         self._known: dict[str, _Known] = {}
         self._aimed: set[str] = set()  # those that a cell names, or that have an assigned name
         self._assigned = Assignments()
@@ -70,6 +79,10 @@ class Patches:
         if self._loading is not None and absent:
             self._loading.wait_for(absent)
         self._assigned.modules.clear()
+        if self._assigned.anywhere:
+            for name, module in list(sys.modules.items()):
+                if _is_library(name) and name not in self._library and _is_place(module):
+                    self._library[name] = dict(_names(module))
         new = self._assigned.names - before
         if new:
             self._aimed |= {n for n, each in self._known.items() if not new.isdisjoint(each.before)}
@@ -108,14 +121,17 @@ class Patches:
     def found(self) -> dict[str, dict[str, Any]]:
         """By module: what the session set (`set`), the names it deleted (`delete`), and classes
         that it registered with an abstract one (`register`)."""
+        if self._changes is not None:
+            return self._changes
         changed: dict[str, dict[str, Any]] = {}
         for name, known in self._known.items():
             if name not in self._aimed and len(known.names) == len(known.before):
                 continue
             if name == "__main__" or _place(name) is not known.place:
                 continue
-            differ = self._differ(name, known)
-            there = {each: known.names[each] for each in sorted(differ) if each in known.names}
+            names = self._names_of(name, known)
+            differ = self._differ(name, known, names)
+            there = {each: names[each] for each in sorted(differ) if each in names}
             found: dict[str, Any] = {"set": there, "delete": sorted(differ - there.keys())}
             if self._assigned.registering:
                 more = _registered(known.place) - known.registered
@@ -124,9 +140,72 @@ class Patches:
                 changed[name] = found
         return changed
 
-    def _differ(self, name: str, known: _Known) -> set[str]:
+    def may_touch(self, names: frozenset[str]) -> bool:
+        """Whether cells may have changed one of these in some module."""
+        said = self._assigned
+        return said.computed or said.anywhere or not said.names.isdisjoint(names)
+
+    def aside(self) -> Aside:
+        """A block in which modules of the library have what they had before the session changed
+        them, for the worker's own work. To everything here they are what the session made them."""
+        return Aside(self)
+
+    def lay_aside(self) -> bool:
+        """Begin such a block; False in the middle of one."""
+        if self._theirs is not None:
+            return False
+        theirs: dict[str, dict[str, Any]] = {}
+        found = self.found()
+        for name, changes in found.items():
+            if _is_library(name):
+                known = self._known[name]
+                changed = (*changes["set"], *changes["delete"])
+                # As found: one module may be known by two names.
+                theirs[name] = {each: changes["set"].get(each, _ABSENT) for each in changed}
+                for each in changed:
+                    _put(known.place, each, known.before.get(each, _ABSENT))
+        for name, before in self._library.items():
+            place = _place(name)
+            names = _names(place) if place is not None else {}
+            for each, value in before.items():
+                now = names.get(each, _ABSENT)
+                if now is not value and now is not _ABSENT and callable(value):
+                    theirs.setdefault(name, {})[each] = now
+                    _put(place, each, value)
+        self._theirs, self._changes = theirs, found
+        return True
+
+    def give_back(self) -> None:
+        """End it: the modules have again what the session, or a restore, wants in them."""
+        theirs, self._theirs, self._changes = self._theirs or {}, None, None
+        for name, names in theirs.items():
+            place = _place(name)
+            for each, value in names.items() if place is not None else ():
+                _put(place, each, value)
+
+    def _names_of(self, name: str, known: _Known) -> Any:
+        """The names of a module or a class, as the session has them."""
+        theirs = self._originals.theirs if name == "builtins" else (self._theirs or {}).get(name)
+        if not theirs:
+            return known.names
+        merged = {**known.names, **theirs}
+        return {each: value for each, value in merged.items() if value is not _ABSENT}
+
+    def _set(self, name: str, each: str, value: Any) -> None:
+        """Give a module or a class of the session another value of a name, or take one away."""
+        known = self._known[name]
+        if name == "builtins":
+            self._originals.put(each, value)
+        elif self._theirs is None or not _is_library(name):
+            _put(known.place, each, value)
+        elif value is known.before.get(each, _ABSENT):
+            self._theirs.get(name, {}).pop(each, None)
+        else:
+            self._theirs.setdefault(name, {})[each] = value
+
+    def _differ(self, name: str, known: _Known, names: Any) -> set[str]:
         """The names that are not as they were, and that the session may have changed."""
-        now, before = known.names, known.before
+        now, before = names, known.before
         computed = name in self._aimed and self._assigned.computed
         assigned = self._assigned.names
         every: set[str] = assigned
@@ -162,10 +241,12 @@ class Patches:
 
     def apply(self, patches: dict[str, dict[str, Any]]) -> None:
         """Make every module what it was when it was imported, but for these changes."""
-        for name, changes in self.found().items():
+        found = self.found()
+        self._changes = None  # from here on it is another
+        for name, changes in found.items():
             known = self._known[name]
             for each in (*changes["set"], *changes["delete"]):
-                _put(known.place, each, known.before.get(each, _ABSENT))
+                self._set(name, each, known.before.get(each, _ABSENT))
             if changes.get("register"):
                 abc._reset_registry(known.place)  # type: ignore[attr-defined]  # nothing public
                 for other in known.registered:
@@ -179,10 +260,33 @@ class Patches:
             gone = dict.fromkeys(wanted.get("delete", ()), _ABSENT)
             for each, value in (wanted.get("set", {}) | gone).items():
                 self._assigned.names.add(each)
-                _put(place, each, value)
+                self._set(name, each, value)
             for other in wanted.get("register", ()):
                 self._assigned.registering.add(())
                 place.register(other)
+
+
+class Aside:
+    """What `Patches.aside` gives."""
+
+    __slots__ = ("_began", "_patches")
+
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+        self._began = False
+
+    def __enter__(self) -> None:
+        self._began = self._patches.lay_aside()
+
+    def __exit__(self, *raised: object) -> None:
+        if self._began:
+            self._patches.give_back()
+
+
+def _is_library(name: str) -> bool:
+    """Whether a module is of the standard library, which the worker is made of."""
+    own = name == "builtins" or ":" in name  # the one has a way of its own, the others are classes
+    return not own and name.partition(".")[0] in sys.stdlib_module_names
 
 
 def _is_own(value: Any, deep: bool = True) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 from types import CodeType, CoroutineType, TracebackType
 
 from holdfast.protocol.session_messages import ErrorMessage, ResultMessage
@@ -17,8 +17,10 @@ from holdfast.session.worker import interrupts, texts
 from holdfast.session.worker.cells import CellLog, dedented
 from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
+from holdfast.session.worker.originals import Originals
 from holdfast.session.worker.texts import clean, message_of, text_of, type_name
 
+_NEEDED = frozenset(dir(ast))  # what the session may have changed of what compiles its cells
 _COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without all that `inspect` imports
 _OURS = (__file__, texts.__file__)  # no traceback begins there
 
@@ -27,9 +29,14 @@ class Runner:
     """Compiles and runs cells in the session's namespace."""
 
     def __init__(
-        self, namespace: dict[str, object], cells: CellLog, definitions: Definitions
+        self,
+        namespace: dict[str, object],
+        cells: CellLog,
+        definitions: Definitions,
+        originals: Originals | None = None,
     ) -> None:
         self._namespace = namespace
+        self._session = (originals or Originals()).session
         self._cells = cells
         self._definitions = definitions
         self.count = 0
@@ -44,7 +51,7 @@ class Runner:
     ) -> ResultMessage:
         """Run a cell. Whatever it raises, or `begin` before it, is in the result."""
         self.count += 1
-        started = time.perf_counter()
+        started = perf_counter()
         shown: dict[str, object] = {}
         error: ErrorMessage | None = None
         try:
@@ -57,12 +64,31 @@ class Runner:
         return ResultMessage(
             execution_id=execution_id,
             execution_count=self.count,
-            duration=time.perf_counter() - started,
+            duration=perf_counter() - started,
             error=error,
             **shown,  # type: ignore[arg-type]  # the three fields that `show` gives
         )
 
     def _evaluate(self, number: int, text: str) -> object:
+        patches = self._definitions.patches
+        if patches.may_touch(_NEEDED):
+            with patches.aside():
+                codes = self._compiled(number, text)
+        else:  # as nearly always
+            codes = self._compiled(number, text)
+        if any(code.co_flags & _COROUTINE for code in codes):
+            return self._await(codes)
+        result: object = None
+        try:
+            with self._session:
+                for code in codes:
+                    result = _run(code, self._namespace)
+        finally:
+            mend()
+        return result
+
+    def _compiled(self, number: int, text: str) -> list[CodeType]:
+        """A cell as code: its statements, and its value if it ends with an expression."""
         cell = self._cells.add(number, text, self.flags)
         flags = self.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = compile(text, cell.filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -82,15 +108,7 @@ class Runner:
         if isinstance(last, ast.Expr):
             value = ast.Expression(last.value)
             codes.append(compile(value, cell.filename, "eval", flags, dont_inherit=True))
-        if any(code.co_flags & _COROUTINE for code in codes):
-            return self._await(codes)
-        result: object = None
-        try:
-            for code in codes:
-                result = eval(code, self._namespace)
-        finally:
-            mend()
-        return result
+        return codes
 
     def _await(self, codes: list[CodeType]) -> object:
         import asyncio  # only cells that await pay for it
@@ -98,14 +116,15 @@ class Runner:
         async def cell() -> object:
             result: object = None
             for code in codes:
-                result = eval(code, self._namespace)
+                result = _run(code, self._namespace)
                 if code.co_flags & _COROUTINE:
                     assert isinstance(result, CoroutineType)
                     result = await result
             return result
 
         try:
-            return asyncio.run(cell())
+            with self._session:
+                return asyncio.run(cell())
         finally:
             mend()
 
@@ -172,6 +191,7 @@ def _format(error: BaseException, frames: TracebackType | None) -> str:
     return "".join(lines)
 
 
+_run = eval  # bound here: it is called while builtins are the session's
 # What the worker itself lives on. Changes stay the user's; what is gone comes back.
 _BUILTINS = vars(builtins)
 _KEPT = dict(_BUILTINS)

@@ -6,9 +6,8 @@ import builtins
 import platform
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from contextvars import copy_context
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from holdfast.model.steps import step
 from holdfast.protocol.session_messages import ItemReport
@@ -20,6 +19,7 @@ from holdfast.session.worker.definitions import Definitions
 from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
+from holdfast.session.worker.originals import Originals
 from holdfast.session.worker.runner import Runner
 from holdfast.session.worker.texts import clean
 
@@ -32,8 +32,9 @@ class Workspace:
         self.namespace: dict[str, object] = main.__dict__
         self.cells = CellLog()
         self.codes = CodeIndex(self.cells)
-        self.definitions = Definitions(self.namespace)
-        self.runner = Runner(self.namespace, self.cells, self.definitions)
+        self.originals = Originals()
+        self.definitions = Definitions(self.namespace, self.originals)
+        self.runner = Runner(self.namespace, self.cells, self.definitions, self.originals)
 
         self.given: tuple[str, ...] = ()  # names of the secrets that the last restore was given
 
@@ -62,7 +63,27 @@ class Workspace:
 
         `within` is entered for the work, and may raise at its end, too.
         """
+        with self.at_work():
+            return self._restore(parts, secrets, labels, within, overlay)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Builtins and modules of the library are what they were before the session changed them:
+        the worker's own work must not fail because of that."""
+        with self.originals.worker, self.definitions.patches.aside():
+            yield
+
+    def _restore(
+        self,
+        parts: Mapping[str, bytes],
+        secrets: Mapping[str, str | bytes],
+        labels: Labels,
+        within: AbstractContextManager[None] | None,
+        overlay: Overlay | None,
+    ) -> tuple[ItemReport, ...]:
         with Unshadowed():
+            from contextvars import copy_context
+
             from holdfast.session.worker.pieces import Taken, adopt
             from holdfast.session.worker.restore import Restore
 
