@@ -200,6 +200,20 @@ def test_the_token_can_be_given(start: Starter) -> None:
         assert client.get("/v1/subjects").status_code == 200
 
 
+def test_a_token_that_may_be_guessed_is_noted(start: Starter) -> None:
+    server = start("--engine", "process", HOLDFAST_TOKEN="short")
+    _, errors = server.stop(signal.SIGTERM)
+    assert "HOLDFAST_TOKEN has less than 16 characters" in errors
+    assert "openssl rand -hex 32" in errors
+
+
+def test_a_token_that_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "tök€n")
+    done = run("--engine", "process")
+    assert (done.returncode, "no header can carry" in done.stderr) == (11, True)
+    assert "tök" not in done.stderr
+
+
 def test_it_sees_what_others_write(start: Starter, store: Store) -> None:
     server = start()
     with server.client(server.token) as client:

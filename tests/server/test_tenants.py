@@ -293,6 +293,14 @@ def test_bad_limits_are_refused_in_words(tmp_path: Path, line: str, why: str) ->
         read(path, None)
 
 
+def test_tokens_can_be_sent(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text('[one]\ntoken = "a-tök€n-of-the-first-one"\n')
+    with pytest.raises(BadInput, match="no header can carry") as refused:
+        read(path, None)
+    assert "tök" not in str(refused.value)
+
+
 def test_no_tenant_has_the_owners_name(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(f'[""]\ntoken = "{ONE}"\n')

@@ -76,6 +76,7 @@ def command(
     started again, it goes on with them. With --http it prints its address and its token, which is
     HOLDFAST_MCP_TOKEN when that is set and a new one otherwise.
     """
+    from holdfast.model.addresses import check_token
     from holdfast.model.errors import BadInput
 
     with extra("mcp", "the server of tools"):
@@ -109,6 +110,7 @@ def command(
 
         listener = bind(host, port)
         token = invocation.environ.get("HOLDFAST_MCP_TOKEN") or secrets.token_urlsafe(32)
+        check_token(token, "HOLDFAST_MCP_TOKEN")
         if not is_loopback(host):
             invocation.warn("whoever has the token runs code as you; put TLS in front")
         url = f"{address(listener)}/mcp"

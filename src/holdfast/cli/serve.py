@@ -168,7 +168,7 @@ def command(
             hint="leave --auth away to ask for the token, or listen on 127.0.0.1",
         )
     set_up(str(settings["log_format"]))
-    token = _token(settings["token"]) if settings["auth"] == "token" else None
+    token = _token(invocation, settings["token"]) if settings["auth"] == "token" else None
     tenants = _tenants(settings)
     with invocation.store(create=True) as store:
         listener = bind(place, int(str(settings["port"])))
@@ -328,10 +328,22 @@ def _images(given: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
     return tuple(found.items())
 
 
-def _token(given: object) -> str:
+def _token(invocation: Invocation, given: object) -> str:
+    """Raises BadInput for one that nobody could send."""
     import secrets
 
-    return given if isinstance(given, str) else secrets.token_urlsafe(32)
+    from holdfast.model.addresses import check_token
+    from holdfast.server.tenants import SHORTEST
+
+    if not isinstance(given, str):
+        return secrets.token_urlsafe(32)
+    check_token(given, "HOLDFAST_TOKEN")
+    if len(given) < SHORTEST:
+        invocation.warn(
+            f"HOLDFAST_TOKEN has less than {SHORTEST} characters and may be guessed:"
+            " `openssl rand -hex 32` makes one"
+        )
+    return given
 
 
 def _tell(invocation: Invocation, url: str, token: str | None, store: str, made: bool) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
+from holdfast.model.addresses import check_token
 from holdfast.model.errors import BadInput, from_path_error
 from holdfast.sandbox.admission import OWNER, Tenant
 from holdfast.sandbox.allowance import Allowance
@@ -130,6 +131,7 @@ def _key(path: Path, name: str, fields: Mapping[str, object]) -> str:
             raise BadInput(
                 f"{path}: the token of {name!r:.100} has less than {SHORTEST} characters"
             )
+        check_token(token, f"{path}: the token of {name!r:.100}")
         return digest(token)
     if isinstance(given, str) and token is None and _DIGEST.fullmatch(given.lower()):
         return given.lower()
