@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import platform
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ class Stored(NamedTuple):
 def capture(namespace: dict[str, Any], rule: Rule = USUAL) -> Stored:
     cells = CellLog()
     made = Capture(namespace, cells, CodeIndex(cells), Definitions(namespace), rule=rule)
-    captured = made.run(layout.Environment())
+    captured = made.run(layout.Environment(python=platform.python_version()))
     memory = b"".join(bytes(image.memory) for image in captured.memory.values())
     report = layout.decode(captured.parts["report"], layout.ReportPart)
     return Stored(captured.parts, memory, {item.name: item for item in report.items})
@@ -268,6 +269,28 @@ def test_no_function_keeps_one() -> None:
     assert [name for name, item in stored.items.items() if not item.secrets] == []
     for _, text in texts:
         assert text.encode() not in stored.everything
+
+
+def test_no_bytecode_keeps_one() -> None:
+    """As of functions in a cell that begins with `%%time`, of which no source is known."""
+    space: dict[str, Any] = {}
+    exec(
+        "def connect(self):\n    password = 'leak-1'\n    self.api_key = b'leak-2'\n"
+        "    token, word = 'cat', 'data'\n    return password, self.api_key, token, word\n"
+        f"def call():\n    return '{KEY}'\n",
+        space,
+    )
+    stored = capture({"connect": space["connect"], "call": space["call"]})
+    assert b"leak-" not in stored.everything
+    assert KEY.encode() not in stored.everything
+    assert {"password", "api_key"} <= set(stored.items["connect"].secrets)
+    found = restore(stored, {"api_key": "k"})
+    password, *others = found["connect"](types.SimpleNamespace())
+    assert others == [b"k", "cat", "data"]
+    with pytest.raises(PlaceholderError, match="HOLDFAST_SECRET_PASSWORD"):
+        password.upper()
+    with pytest.raises(PlaceholderError):
+        found["call"]().upper()
 
 
 def test_no_large_or_deep_structure_keeps_one() -> None:

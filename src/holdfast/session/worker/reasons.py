@@ -34,8 +34,8 @@ def secret_texts(names: dict[str, object], rule: Rule = USUAL) -> frozenset[str]
     for name, value in list(names.items()):
         if type(value) is not str and type(value) is not bytes:
             continue  # known at once, which a name is not
-        if type(name) is str and len(value) >= SHORTEST and rule.says(name):
-            if not rule.secret(name, value):
-                continue
+        if type(name) is not str or len(value) < SHORTEST or not rule.says(name):
+            continue
+        if rule.secret(name, value):
             found.add(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
     return frozenset(found)

@@ -111,8 +111,30 @@ def _wrapped(recorder: Recorder, obj: object) -> Reduction:
 def _code(recorder: Recorder, obj: CodeType) -> Reduction:
     place = recorder.place(obj)
     if place is None:
-        return recorder.plain(obj)
+        return recorder.plain(_without_secrets(recorder, obj))
     return rebuild.code, place
+
+
+def _without_secrets(recorder: Recorder, code: CodeType) -> CodeType:
+    """Code without source, without the texts that it gives to variables called like secrets."""
+    names: dict[int, str] = {}
+    if any(type(value) is str or type(value) is bytes for value in code.co_consts):
+        import dis
+
+        steps = [*dis.get_instructions(code)]
+        for load, store, after in zip(steps, steps[1:], [*steps[2:], None], strict=False):
+            if load.opname != "LOAD_CONST" or load.arg is None:
+                continue
+            if after is not None and after.opname == "STORE_ATTR":  # of what was loaded between
+                store = after
+            if store.opname.startswith("STORE_"):
+                called = store.argval  # several names, where one step stores and does more
+                names[load.arg] = str(called[0] if isinstance(called, tuple) else called)
+    if not names:
+        return code
+    kept = recorder.without(map(names.get, range(len(code.co_consts))), code.co_consts)
+    same = all(now is before for now, before in zip(kept, code.co_consts, strict=True))
+    return code if same else code.replace(co_consts=kept)
 
 
 def _cell(recorder: Recorder, obj: CellType) -> Reduction:
