@@ -90,6 +90,19 @@ def test_labels_are_not_changed(opened: Open, line: list[Checkpoint], attacker: 
         assert line[0].id not in {one.id for one in report.removed}
 
 
+def test_a_tag_of_ours_keeps_its_meaning(
+    opened: Open, line: list[Checkpoint], attacker: Store
+) -> None:
+    with opened(None) as store:
+        store.tag(line[1], "golden")
+    for subject in ("session/x", "state/theirs"):
+        with attacker.draft(subject, tags={"golden": "", "theirs": ""}) as draft:
+            made = draft.commit()
+    with opened(None) as store:
+        assert store.resolve("golden").id == line[1].id
+        assert store.resolve("theirs").id == made.id
+
+
 def test_leases_are_not_taken_or_ended(
     opened: Open, line: list[Checkpoint], attacker: Store
 ) -> None:

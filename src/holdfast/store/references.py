@@ -52,9 +52,15 @@ def _base(catalogue: Catalogue, text: str) -> Record:
         return head
     if (found := id_bytes(text)) is not None:
         return catalogue.record(found)
+    strange: Record | None = None
     for record in catalogue.newest_first():
         if text in record.tags:
-            return record
+            if not record.foreign:
+                return record
+            # A stranger must not be able to take a name of ours by giving it to something newer.
+            strange = strange or record
+    if strange is not None:
+        return strange
     if _HEX.fullmatch(text):
         return _short(catalogue, text.lower())
     if _TOO_SHORT.fullmatch(text):

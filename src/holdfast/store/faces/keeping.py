@@ -21,7 +21,8 @@ class Keeping(Opened):
     """Labels, and the verbs delete and prune."""
 
     def tag(self, reference: Reference, name: str, value: str = "") -> Checkpoint:
-        """Give a checkpoint a name; a tag's newest holder is what the name means."""
+        """Give a checkpoint a name. A tag's newest holder is what the name means; one that is
+        foreign only where there is no other."""
         references.check_tag(name)
         return self._label(reference, set_tags={name: value})
 
