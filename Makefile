@@ -82,6 +82,7 @@ bench: ## the benchmarks, with the peers side by side; LOAD=1 holds many sandbox
 	$(BIN)/python benchmarks/store.py $(ARGS)
 	$(BIN)/python benchmarks/state.py $(ARGS)
 	$(BIN)/python benchmarks/session.py $(ARGS)
+	$(BIN)/python benchmarks/notebook.py $(ARGS)
 	$(BIN)/python benchmarks/container.py $(ARGS)
 	$(BIN)/python benchmarks/sandbox.py $(ARGS)
 	$(if $(LOAD),$(BIN)/python benchmarks/load.py $(ARGS))

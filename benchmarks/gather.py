@@ -18,6 +18,7 @@ TITLES = {
     "store": "The store, beside restic, borg and tar",
     "state": "Application state, beside LangGraph's SqliteSaver and JSON files",
     "session": "Sessions, beside Kishu, dill and cloudpickle",
+    "notebook": "Notebooks with the extension, beside dill and Kishu",
     "sandbox": "Sandboxes, beside the engine alone",
     "container": "Containers, beside plain runc and CRIU",
     "load": "Sandboxes under load, and servers that are killed meanwhile",
