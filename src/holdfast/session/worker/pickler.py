@@ -68,7 +68,8 @@ class RecordPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Reduction:
         kind = type(obj)
-        self._at[0] = id(kind)  # if the process stands still, it is there
+        if self.apart:
+            self._at[0] = id(kind)  # if the process stands still, it is there
         try:
             reduce = self._families[kind]
         except KeyError:
