@@ -118,3 +118,103 @@ def test_a_failed_restore_puts_settings_back(tmp_path: Path) -> None:
         slow.unlink()
         session.restore(other)
         assert seen(session, "mpmath.mp.dps") == 40
+
+
+HELPERS = """
+from settings import LEVEL, limits
+V = {"a": 1}
+seen = []
+factor = 2
+names = {"x"}
+class Config:
+    debug = False
+    paths = []
+    @classmethod
+    def enable(cls):
+        cls.debug = True
+        cls.paths.append("p")
+class Box:
+    def __init__(self):
+        self.held = []
+box = Box()
+lock = __import__("threading").Lock()
+def use(x):
+    global factor
+    factor += 1
+    seen.append(x)
+    names.add("y")
+    box.held.append(x)
+    limits["most"] = 9
+    return len(seen)
+"""
+LOOK = (
+    "helpers.V, V is helpers.V, helpers.seen, helpers.factor, sorted(helpers.names),"
+    "helpers.Config.debug, helpers.Config.paths, helpers.box.held, helpers.limits,"
+    "helpers.limits is settings.limits, helpers.use.__globals__ is vars(helpers), helpers.LEVEL"
+)
+
+
+def _own_modules(folder: Path) -> dict[str, str]:
+    (folder / "helpers.py").write_text(HELPERS)
+    (folder / "settings.py").write_text("LEVEL = 1\nlimits = {'most': 1}\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_own_modules_come_back_changed(tmp_path: Path) -> None:
+    store, env = open_store("memory://"), _own_modules(tmp_path)
+    with sync.Session("own", store=store, env=env) as session:
+        session.execute("import helpers, settings\nfrom helpers import V, use", check=True)
+        fresh = seen(session, LOOK)
+        first = session.checkpoint()
+        session.execute("V['b'] = 2\nuse(5)\nhelpers.Config.enable()", check=True)
+        changed = seen(session, LOOK)
+        assert changed != fresh
+        second = session.checkpoint()
+        wrong = [i for i in second.report.items if i.outcome not in ("exact", "rebuilt")]
+        assert wrong == []
+        session.restore(first)
+        assert seen(session, LOOK) == fresh
+        session.restore(second)
+        assert seen(session, LOOK) == changed
+    (tmp_path / "settings.py").write_text("LEVEL = 70\nlimits = {'most': 1}\n")
+    with sync.Session.resume("own", store=store, env=env) as session:
+        *same, level = seen(session, LOOK)
+        assert [*same, 1] == [*changed]
+        assert level == 70, "what the session did not change is as the file has it now"
+        assert session.execute("use(6)", check=True).value == 2
+        session.checkpoint()
+    with sync.Session.resume("own", store=store, env=env) as session:
+        assert seen(session, "helpers.seen, helpers.box.held, V is helpers.V") == (
+            [5, 6], [5, 6], True,
+        )  # fmt: skip
+
+
+def test_a_failed_restore_leaves_own_modules_alone(tmp_path: Path) -> None:
+    slow, env = tmp_path / "slow", _own_modules(tmp_path)
+    with sync.Session("own", store=open_store("memory://"), env=env) as session:
+        session.execute(
+            "import helpers, settings, os, time\nfrom helpers import V, use\n"
+            "class Slow:\n    def __setstate__(self, state):\n"
+            f"        time.sleep(30 if os.path.exists({str(slow)!r}) else 0)\n"
+            "zero = Slow()\nzero.x = 1",
+            check=True,
+        )
+        first = session.checkpoint()
+        session.execute("V['b'] = 2\nuse(5)\nhelpers.Config.enable()\nheld = V", check=True)
+        changed = seen(session, f"{LOOK}, held is V")
+        slow.touch()
+        with pytest.raises(HoldfastError):
+            session.restore(first, timeout=2)
+        assert seen(session, f"{LOOK}, held is V") == changed
+
+
+def test_a_missing_own_module_is_named(tmp_path: Path) -> None:
+    store, env = open_store("memory://"), _own_modules(tmp_path)
+    with sync.Session("own", store=store, env=env) as session:
+        session.execute("import helpers, settings\nhelpers.use(1)\nx = 3", check=True)
+        session.checkpoint()
+    (tmp_path / "settings.py").write_text("LEVEL = 1\nlimits = {}\nraise OSError('gone')\n")
+    with sync.Session.resume("own", store=store, env=env) as session:
+        assert session.report is not None
+        assert "gone" in session.report["patch:settings"].reason
+        assert session.execute("x", check=True).value == 3

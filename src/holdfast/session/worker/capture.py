@@ -85,7 +85,7 @@ class Capture:
         settled = self._settled.keys()
         self._names = {name: value for name, value in self._all.items() if name not in settled}
         self._found: Inventory = inventory.take(namespace, codes, definitions, self._names, rule)
-        self._patches = definitions.patches.found()
+        self._patches = definitions.patches.found(self._all)
         self._left = definitions.patches.left(namespace)
         around, self._unseen = (
             definitions.circumstances.found() if definitions.circumstances else ({}, {})

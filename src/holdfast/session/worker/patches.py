@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import abc
 import ast
+import importlib
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
 
+from holdfast.session.worker import own_modules
 from holdfast.session.worker.assignments import LEAVING, Assignments, Path
+from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.loading import Loading
 from holdfast.session.worker.originals import ABSENT as _ABSENT
 from holdfast.session.worker.originals import Originals
+from holdfast.session.worker.placeholder import Placeholder
 
 # `Any` below: a name may have a value of any type.
 
@@ -37,6 +43,7 @@ _KEPT_KINDS = {
     ("matplotlib.colors", "_ColorMapping"), ("plotly.io._templates", "TemplatesConfig"),
     ("jax._src.config", "Config"), ("networkx.utils.configs", "NetworkXConfig"),
 }  # fmt: skip
+_OF_MODULES = {"__builtins__", "__warningregistry__", "__annotations__", "__path__", "__spec__"}
 _LATE = {"_abc_impl", "__abstractmethods__", "__slotnames__", "__doc__"}  # set when first needed
 
 
@@ -47,6 +54,7 @@ class _Known(msgspec.Struct, frozen=True):
     names: Any  # as they are now: a module's dict, or a view of a class's
     before: dict[str, object]
     registered: frozenset[type]  # with an abstract class
+    contents: dict[str, bytes | None]  # of values that may change inside, in the user's own modules
 
 
 class Patches:
@@ -61,6 +69,8 @@ class Patches:
         self._library: dict[str, dict[str, Any]] = {}
         self._known: dict[str, _Known] = {}
         self._aimed: set[str] = set()  # those that a cell names, or that have an assigned name
+        self._own: set[str] = set()  # the user's own modules, and classes of theirs
+        self._seen = 0  # how many modules were loaded when they were last looked at
         self._assigned = Assignments()
         self._loading: Loading | None = None
 
@@ -98,7 +108,25 @@ class Patches:
                 self._aimed.add(name)
 
     def imported(self, name: str) -> None:
-        """Remember a module and its classes, or one class, as they are now, if they are new."""
+        """Remember a module and its classes, or one class, as they are now, if they are new, and
+        modules of the user's own that were loaded with it."""
+        if len(sys.modules) != self._seen:
+            self._look_for_own()
+        self._import(name)
+
+    def _look_for_own(self) -> None:
+        """Those that were loaded since; the last come last."""
+        first = self._seen if self._seen < len(sys.modules) else 0
+        self._seen = len(sys.modules)
+        for at, (name, module) in enumerate(list(islice(sys.modules.items(), first, None)), first):
+            if not issubclass(type(module), ModuleType) or not own_modules.is_own(module):
+                continue
+            if getattr(getattr(module, "__spec__", None), "_initializing", False):
+                self._seen = min(self._seen, at)  # it is just being imported: another time
+            else:
+                self._import(name)
+
+    def _import(self, name: str) -> None:
         if name in self._known or (there := _place(name)) is None:
             return
         self._remember(name, there)
@@ -114,23 +142,43 @@ class Patches:
     def _remember(self, name: str, place: Any) -> None:
         if name not in self._known:
             names = _names(place)
-            self._known[name] = _Known(place, names, dict(names), _registered(place))
+            contents: dict[str, bytes | None] = {}
+            module = sys.modules.get(name.partition(":")[0])
+            if issubclass(type(module), ModuleType) and own_modules.is_own(module):
+                self._own.add(name)
+                contents = {
+                    each: own_modules.content(value)
+                    for each, value in list(names.items())
+                    if own_modules.is_data(each, value)
+                }
+            before = dict(names)
+            self._known[name] = _Known(place, names, before, _registered(place), contents)
             if not self._assigned.names.isdisjoint(names):
                 self._aimed.add(name)
 
-    def found(self) -> dict[str, dict[str, Any]]:
+    def found(self, namespace: Mapping[str, object] | None = None) -> dict[str, dict[str, Any]]:
         """By module: what the session set (`set`), the names it deleted (`delete`), and classes
-        that it registered with an abstract one (`register`)."""
-        if self._changes is not None:
-            return self._changes
+        that it registered with an abstract one (`register`).
+
+        A value of the user's own modules that is also in `namespace` is among them: it is to be
+        one object afterwards, too."""
+        changed = self._found() if self._changes is None else self._changes
+        return self._with_held(changed, namespace) if namespace and self._own else changed
+
+    def _found(self) -> dict[str, dict[str, Any]]:
+        """The changes, without a look at variables."""
         changed: dict[str, dict[str, Any]] = {}
+        if len(sys.modules) != self._seen:
+            self._look_for_own()
         for name, known in self._known.items():
-            if name not in self._aimed and len(known.names) == len(known.before):
+            if name not in self._own | self._aimed and len(known.names) == len(known.before):
                 continue
             if name == "__main__" or _place(name) is not known.place:
                 continue
             names = self._names_of(name, known)
             differ = self._differ(name, known, names)
+            if name in self._own:
+                differ |= self._changed_inside(known)
             there = {each: names[each] for each in sorted(differ) if each in names}
             found: dict[str, Any] = {"set": there, "delete": sorted(differ - there.keys())}
             if self._assigned.registering:
@@ -203,14 +251,41 @@ class Patches:
         else:
             self._theirs.setdefault(name, {})[each] = value
 
+    def _with_held(
+        self, changed: dict[str, dict[str, Any]], namespace: Mapping[str, object]
+    ) -> dict[str, dict[str, Any]]:
+        """The changes, and values of the user's own modules that a variable has, too."""
+        held = set(map(id, namespace.values()))
+        found = dict(changed)
+        for name in self._own:
+            known, there = self._known[name], found.get(name, {"set": {}, "delete": []})
+            more = {
+                each: known.names[each]
+                for each in known.contents
+                if each in known.names and id(known.names[each]) in held
+            }
+            if more.keys() - there["set"].keys() and _place(name) is known.place:
+                found[name] = {**there, "set": {**more, **there["set"]}}
+        return found
+
+    def _changed_inside(self, known: _Known) -> set[str]:
+        """Values of the user's own modules that are the same objects, and hold something else."""
+        found: set[str] = set()
+        for name, before in known.contents.items():
+            value = known.names.get(name, _ABSENT)
+            same = value is known.before[name]  # another object is told already
+            if same and before and own_modules.content(value) != before:
+                found.add(name)
+        return found
+
     def _differ(self, name: str, known: _Known, names: Any) -> set[str]:
         """The names that are not as they were, and that the session may have changed."""
         now, before = names, known.before
-        computed = name in self._aimed and self._assigned.computed
+        computed = name in self._own or (name in self._aimed and self._assigned.computed)
         assigned = self._assigned.names
         every: set[str] = assigned
         if computed:
-            every = {*before, *now} - _LATE
+            every = {*before, *now} - _LATE - _OF_MODULES
         elif len(now) != len(before):
             every = every | ((now.keys() ^ before.keys()) - _LATE)
         return {
@@ -239,31 +314,56 @@ class Patches:
                 found[name] = _INSIDE
         return dict(sorted(found.items()))
 
-    def apply(self, patches: dict[str, dict[str, Any]]) -> None:
-        """Make every module what it was when it was imported, but for these changes."""
+    def _before(self, name: str, each: str, again: dict[int, tuple[Any, Any]]) -> Any:
+        """What a name of a module stood for when it was imported, as that was then. The object
+        that it is now is left alone: a restore that fails needs it as it is. `again` has what
+        was made so far."""
+        known = self._known[name]
+        value, data = known.before.get(each, _ABSENT), known.contents.get(each)
+        if data and own_modules.content(value) != data:
+            _, known.before[each] = again.setdefault(id(value), (value, own_modules.read(data)))
+            value = known.before[each]
+        return value
+
+    def apply(self, patches: dict[str, dict[str, Any]]) -> dict[str, str]:
+        """Make every module what it was when it was imported, but for these changes. Says of which
+        modules that could not be done, and why."""
+        failed: dict[str, str] = {}
+        again: dict[int, tuple[Any, Any]] = {}
         found = self.found()
         self._changes = None  # from here on it is another
         for name, changes in found.items():
             known = self._known[name]
             for each in (*changes["set"], *changes["delete"]):
-                self._set(name, each, known.before.get(each, _ABSENT))
+                self._set(name, each, self._before(name, each, again))
             if changes.get("register"):
                 abc._reset_registry(known.place)  # type: ignore[attr-defined]  # nothing public
                 for other in known.registered:
                     known.place.register(other)
         for name, wanted in patches.items():
+            try:
+                importlib.import_module(name.partition(":")[0])
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001  # a library may fail in any way at import
+                failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+                continue
             self.imported(name)
             if name not in self._known:
+                failed[name] = "it is not there any more"
                 continue
             self._aimed.add(name)
             place = self._known[name].place
             gone = dict.fromkeys(wanted.get("delete", ()), _ABSENT)
             for each, value in (wanted.get("set", {}) | gone).items():
+                if type(value) is Placeholder and each in _names(place):
+                    continue  # what its import has made is worth more
                 self._assigned.names.add(each)
                 self._set(name, each, value)
             for other in wanted.get("register", ()):
                 self._assigned.registering.add(())
                 place.register(other)
+        return failed
 
 
 class Aside:

@@ -159,7 +159,8 @@ class Restore:
             if name in self.namespace:
                 self.namespace[name] = self.namespace.pop(name)
         step("all records are loaded")
-        self._definitions.patches.apply(self._patches)
+        for name, reason in self._definitions.patches.apply(self._patches).items():
+            self._items.put(PATCH + name, "placeholder", "cloudpickle", reason)
         step("the patches are applied")
         grow_old()
         rest = [each for each in circumstances.NAMES if each not in BEFORE_IMPORTS]
