@@ -600,6 +600,34 @@ def test_what_is_not_kept(start: Start, store: Callable[[], Store]) -> None:
     assert kernel.run("timed.f(), type(timed) is Timed") == (5, True)
 
 
+def test_secrets_of_a_notebook(start: Start, store: Callable[[], Store]) -> None:
+    kernel = start()
+    kernel.run(LOAD)
+    kernel.run("%env HOLDFAST_KEEP_SECRETS=demo_password")
+    kernel.run("password, demo_password, token = 'leak-1', 'kept-1', 'cat'")
+    kernel.run("%%time\ndef connect():\n    api_key = 'leak-2'\n    return api_key")
+    kernel.run("def login():\n    secret = 'leak-3'\n    return secret")
+    kernel.run("%checkpoint")
+    opened = store()
+    head = opened.head("session/analysis")
+    assert head is not None
+    kept = b"".join(
+        repr(opened.value(head, part.name)).encode()
+        if part.split == "structure"
+        else opened.read(head, part.name)
+        for part in opened.show(head).parts
+    )
+    assert b"leak-" not in kept
+    assert b"kept-1" in kept
+    kernel.kill()
+    kernel = start(HOLDFAST_SECRET_PASSWORD="p", HOLDFAST_SECRET_API_KEY="k")
+    kernel.run(LOAD)
+    assert kernel.run("password, demo_password, token, connect()") == ("p", "kept-1", "cat", "k")
+    assert "HOLDFAST_SECRET_SECRET" in kernel.run(
+        "try: login().upper()\nexcept RuntimeError as error: said = str(error)\nsaid"
+    )
+
+
 def test_what_was_changed_in_the_process(start: Start, store: Callable[[], Store]) -> None:
     kernel = start(HOLDFAST_WINDOW="0")
     kernel.run(LOAD)
