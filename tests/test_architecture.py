@@ -151,6 +151,7 @@ FENCES = {
     "oci/container.py: record.token != token",
     "sandbox/handing.py: owner.token != plea.lease",
     "sandbox/leaving.py: sandbox.lease.token != plea.lease",
+    "store/leases.py: o.token not in ours",
     "store/log/catalogue.py: owner.token == token",
     "store/log/catalogue.py: owner.token != fence",
 }

@@ -37,8 +37,9 @@ LISTENING = {"bind", "listen", "create_server", "create_unix_server", "start_ser
     "start_unix_server",
     "create_datagram_endpoint",
 }
-# Calls of these names that open nothing.
+# Calls of these names that open nothing, or only help others to.
 NO_LISTENERS = {
+    "holdfast.model.files.bind",  # for the sockets of others, which are in the table
     "holdfast.server.consoles.Consoles.console",  # a client hears what a session says
     "holdfast.sandbox.agent.switch.Switch.run",  # it reads what the host says
     "holdfast.cli.bundle._frozen",  # binds subjects, not a socket
