@@ -41,6 +41,7 @@ MADE_OTHERWISE = {
     "oci/layer/extract.py": "a container's own modes",
     "oci/shared.py": "keeps the mode of the file that it replaces",
     "sandbox/limits.py": "control groups",
+    "session/door.py": "an abstract socket, which asks who connects",
     "server/listen.py": "a TCP port",
     "server/mcp/workspace.py": "a person's files, with a person's umask",
     "server/mcp/serving.py": "a descriptor that is open already",
@@ -91,6 +92,8 @@ def is_loose(call: ast.Call) -> bool:
             return "mode" not in given and (name != "touch" or owner.startswith(("path", "place")))
         case "copyfile" | "copy2" | "copytree" | "mknod" | "mkfifo":
             return True
+        case "start_unix_server" | "create_unix_server":
+            return "sock" not in given
         case "bind":
             return "listener" in owner
     return False
