@@ -313,6 +313,41 @@ def test_an_owner_that_was_stopped_is_replaced_after_its_time(store: Store, othe
         assert store.owner(SUBJECT).name == "us"  # type: ignore[union-attr]
 
 
+KEEPER = """
+import sys
+from holdfast.store import open_store
+store = open_store(sys.argv[1])
+leases = [store.lease(f"state/{each}", ttl=3.0) for each in range(12)]
+for lease in leases:
+    lease.keep(lambda error: print(error, flush=True))
+print("kept", flush=True)
+sys.stdin.readline()
+for lease in leases:
+    lease.check()
+print("all of them", flush=True)
+"""
+
+
+def test_owners_that_stood_still_go_on(place: Path) -> None:
+    """When nobody took their place; also those that wake up just when their time is over."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KEEPER, str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "kept\n"
+    time.sleep(0.5)
+    for seconds in (1.95, 2.25):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(1.2)
+    said, _ = process.communicate("now\n", timeout=20)
+    assert said == "all of them\n"
+
+
 # -- what is seen of an owner, without any clock
 
 

@@ -184,6 +184,9 @@ class Lease:
         self._ended = threading.Event()
         self._failure: HoldfastError | None = None
         self._keeper: threading.Thread | None = None
+        # When the next renewal is to begin, and when the one under way has begun.
+        self._renews_at = started + owner.lasts
+        self._renewing: float | None = None
         self._process = os.getpid()
         self.record = owner
         self.subject = str(owner.subject)
@@ -283,7 +286,7 @@ class Lease:
             late = time.monotonic() - due
             if due < self._until - self.ttl * _MARGIN:
                 excused = False  # it was renewed
-            elif late > self.ttl * _LOOK and not excused:
+            elif not excused and (late > self.ttl * _LOOK or self._is_overdue()):
                 # The whole process stood still. If nobody took its place, it goes on.
                 excused = True
                 self._ended.wait(self.ttl * _MARGIN)
@@ -294,9 +297,20 @@ class Lease:
                 on_lost(self._loss(self._failure))
             self._beat.stop()
 
+    def _is_overdue(self) -> bool:
+        """Whether a renewal begins only now that should have begun long ago: one that hangs has
+        begun in time."""
+        now = time.monotonic()
+        began = self._renewing or now
+        return began > self._renews_at + self.ttl * _LOOK and now - began <= self.ttl * _LOOK
+
     def _renew_often(self) -> None:
         pause = self.ttl / _RENEWALS
-        while not self._ended.wait(pause):
+        while True:
+            self._renews_at, self._renewing = time.monotonic() + pause, None
+            if self._ended.wait(pause):
+                return
+            self._renewing = time.monotonic()
             try:
                 self.renew()
                 pause = self.ttl / _RENEWALS
