@@ -170,8 +170,9 @@ class Patches:
         changed: dict[str, dict[str, Any]] = {}
         if len(sys.modules) != self._seen:
             self._look_for_own()
+        aimed = self._aimed | self._own if self._own else self._aimed
         for name, known in self._known.items():
-            if name not in self._own | self._aimed and len(known.names) == len(known.before):
+            if name not in aimed and len(known.names) == len(known.before):
                 continue
             if name == "__main__" or _place(name) is not known.place:
                 continue
