@@ -276,6 +276,7 @@ def test_no_bytecode_keeps_one() -> None:
     space: dict[str, Any] = {}
     exec(
         "def connect(self):\n    password = 'leak-1'\n    self.api_key = b'leak-2'\n"
+        "    other = secret = 'leak-3'\n"
         "    token, word = 'cat', 'data'\n    return password, self.api_key, token, word\n"
         f"def call():\n    return '{KEY}'\n",
         space,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from types import CellType, CodeType, FunctionType
 
 from holdfast.session.worker import rebuild
@@ -117,24 +118,26 @@ def _code(recorder: Recorder, obj: CodeType) -> Reduction:
 
 def _without_secrets(recorder: Recorder, code: CodeType) -> CodeType:
     """Code without source, without the texts that it gives to variables called like secrets."""
-    names: dict[int, str] = {}
-    if any(type(value) is str or type(value) is bytes for value in code.co_consts):
-        import dis
-
-        steps = [*dis.get_instructions(code)]
-        for load, store, after in zip(steps, steps[1:], [*steps[2:], None], strict=False):
-            if load.opname != "LOAD_CONST" or load.arg is None:
-                continue
-            if after is not None and after.opname == "STORE_ATTR":  # of what was loaded between
-                store = after
-            if store.opname.startswith("STORE_"):
-                called = store.argval  # several names, where one step stores and does more
-                names[load.arg] = str(called[0] if isinstance(called, tuple) else called)
-    if not names:
+    if not any(type(value) is str or type(value) is bytes for value in code.co_consts):
         return code
-    kept = recorder.without(map(names.get, range(len(code.co_consts))), code.co_consts)
+    import dis
+
+    between = ("COPY", "EXTENDED_ARG", "NOP")  # `a = b = "..."` copies it
+    steps = [each for each in dis.get_instructions(code) if each.opname not in between]
+    kept = list(code.co_consts)
+    for at, load in enumerate(steps):
+        if load.opname != "LOAD_CONST" or load.arg is None:
+            continue
+        after = steps[at + 1 : at + 3]
+        if len(after) > 1 and after[1].opname == "STORE_ATTR":  # of what is loaded between
+            after = after[1:]
+        for store in itertools.takewhile(lambda step: step.opname.startswith("STORE_"), after):
+            # Several names, where one step stores twice, or stores and loads.
+            names = store.argval if isinstance(store.argval, tuple) else (store.argval,)
+            for name in names:
+                (kept[load.arg],) = recorder.without((name,), (kept[load.arg],))
     same = all(now is before for now, before in zip(kept, code.co_consts, strict=True))
-    return code if same else code.replace(co_consts=kept)
+    return code if same else code.replace(co_consts=tuple(kept))
 
 
 def _cell(recorder: Recorder, obj: CellType) -> Reduction:
