@@ -16,6 +16,7 @@ from tests.session import failing
 from holdfast.model import steps
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.session import Session
+from holdfast.session.member import SessionMember
 from holdfast.session.worker.pieces import PIECES
 from holdfast.store import Store, open_store
 
@@ -156,6 +157,19 @@ async def test_restore_failing_in_worker_undoes_all(ready: Ready) -> None:
         await fail(ready, number, seen[number - 1], "timeout")
 
 
+async def test_entering_is_not_cut_in_the_middle(ready: Ready) -> None:
+    """A bundle that is cancelled while the worker restores leaves the session as it was."""
+    seen = await ready.begin()
+    for number in some(seen, 4 * OFTEN)[::3]:
+        await ready.session.execute(failing.watch(number, "hang", ready.told), check=True)
+        task = asyncio.create_task(entered(ready.session))
+        await asyncio.to_thread(ready.told.read_bytes)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await ready.check(f"cancelled at step {number}, {seen[number - 1]}")
+
+
 async def kill(ready: Ready, number: int, name: str) -> None:
     """A restore whose worker is killed at this step: it is made in a new worker, as a whole."""
     session, what = ready.session, f"killed at step {number}, {name}"
@@ -230,6 +244,17 @@ async def forked(session: Session) -> None:
     session.store.delete(*session.store.list("session/other"))
 
 
+async def entered(session: Session) -> None:
+    """As a bundle does it, which moves the heads itself."""
+    member = SessionMember(session)
+    (first,) = [each for each in await session.list() if each.reason == "first"]
+    await member.pause()
+    try:
+        await member.enter(first, False)
+    finally:
+        await member.resume()
+
+
 async def resumed(session: Session) -> None:
     made = await Session.resume("apart", store=session.store)
     await made.shutdown()
@@ -272,7 +297,7 @@ async def attempt(operation: Operation, session: Session, at: int, how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["full disk", "cancel"])
-@pytest.mark.parametrize("what", ["restore", "rollback", "fork", "resume"])
+@pytest.mark.parametrize("what", ["restore", "rollback", "fork", "resume", "enter"])
 async def test_operation_failing_in_host_undoes_all(ready: Ready, what: str, how: str) -> None:
     await ready.begin()
     async with Session("apart", store=ready.store) as apart:
@@ -283,13 +308,14 @@ async def test_operation_failing_in_host_undoes_all(ready: Ready, what: str, how
         "rollback": lambda session: session.rollback(ready.first),
         "fork": forked,
         "resume": resumed,
+        "enter": entered,
     }
     operation = operations[what]
     seen = await attempt(operation, ready.session, 0, "")
     await change(ready.session, ready.folder, 2)
     await ready.session.checkpoint("third")
     await ready.settle()
-    assert len(seen) > 1
+    assert seen
     for number, name in enumerate(seen, 1):
         await attempt(operation, ready.session, number, how)
         await ready.check(f"{how} at step {number}, {name}, of a {what}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import statistics
 import time
@@ -301,3 +302,29 @@ async def test_pool_works_without_pidfds(pools: MakePool) -> None:
     assert result.error is not None
     assert "exited with code 7" in result.error.message
     assert await value(other, "1 + 1") == 2
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_start_without_room_for_files_is_told(store: Store, pooled: bool) -> None:
+    """However many more files may be open, a start works or says what to do, and leaves none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filling = [os.open(os.devnull, os.O_RDONLY) for _ in range(200)]  # no low number is free
+    told: list[HoldfastError] = []
+    try:
+        before = set(os.listdir("/proc/self/fd"))
+        for more in range(1, 14):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(filling) + 1 + more, hard))
+            made = SessionPool(store=store) if pooled else Session(store=store)
+            try:
+                await made.start()
+            except HoldfastError as error:
+                told.append(error)
+            await made.shutdown()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert set(os.listdir("/proc/self/fd")) <= before, more
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in filling:
+            os.close(fd)
+    assert len(told) > 3
+    assert all("Too many open files" in str(each) and each.hint for each in told)

@@ -75,8 +75,18 @@ class Keeper:
     # -- owning --------------------------------------------------------------------------
 
     async def own(self) -> None:
-        """Become the owner of the subject, before anything runs. Raises Conflict."""
-        await asyncio.to_thread(self._history.own)
+        """Become the owner of the subject, before anything runs. Raises Conflict.
+
+        A cancellation is raised when that has come to its end, so that `disown` follows it.
+        """
+        task = asyncio.ensure_future(asyncio.to_thread(self._history.own))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # nobody hears of it
+            raise
 
     async def disown(self) -> None:
         """Nothing runs any more."""
@@ -433,7 +443,8 @@ class Keeper:
         """Into the worker; the head stays where it is."""
         await self.settle()
         given = self._settings.given(None)
-        return await self._apply(self._history.store, target, given, trust)
+        work = self._apply(self._history.store, target, given, trust)
+        return await self._driver.to_the_end(work)
 
     def arrive(self, target: Checkpoint) -> None:
         """The head has been moved to what the worker has."""
@@ -540,8 +551,12 @@ class Keeper:
 
         def tell(done: Future[None]) -> None:
             error = None if done.cancelled() else done.exception()
-            if isinstance(error, HoldfastError) and not loop.is_closed():
-                loop.call_soon_threadsafe(note, error)
+            if error is None or loop.is_closed():
+                return
+            if not isinstance(error, HoldfastError):
+                told = HoldfastError(f"{self.subject}: restored memory could not be read: {error}")
+                told.__cause__, error = error, told
+            loop.call_soon_threadsafe(note, error)
 
         def begin() -> None:
             for future in stored.memory.verify():

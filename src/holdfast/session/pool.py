@@ -12,7 +12,13 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self, Unpack
 
-from holdfast.model.errors import BadInput, Conflict, HoldfastError, UsageError
+from holdfast.model.errors import (
+    BadInput,
+    Conflict,
+    HoldfastError,
+    UsageError,
+    from_os_error,
+)
 from holdfast.session import checks
 from holdfast.session.process import WorkerProcess
 from holdfast.session.session import Session
@@ -222,8 +228,8 @@ class SessionPool:
             self._promised += 1
 
     async def _give_place_back(self) -> None:
+        self._promised -= 1  # at once: what follows may be cancelled
         async with self._free:
-            self._promised -= 1
             self._free.notify()
 
     def _ended(self, session: Session) -> None:
@@ -254,8 +260,11 @@ class SessionPool:
         async with self._starting:
             self._check_open()
             if self._template is None or not self._template.alive:
-                template = Template(self._launch, self._warmup)
-                await template.start()
+                try:
+                    template = Template(self._launch, self._warmup)
+                    await template.start()
+                except OSError as error:
+                    raise from_os_error(error, "starting the template of a pool") from error
                 self._template = template
                 self._idle.clear()  # what the old one forked
             return self._template

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple, Protocol
 
 from holdfast.model.errors import CaptureFailed, Corrupt
@@ -64,13 +65,19 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self.deliver: Callable[[Stream, str], None] = lambda stream, text: None
         self.on_end: Callable[[], None] = lambda: None
-        self._pipes = (Pipe("stdout", self._deliver), Pipe("stderr", self._deliver))
-        near, self._theirs = socket.socketpair()
-        self._link = Link(near, self._accept, self._without_control, takes_files=True)
-        page = os.memfd_create("holdfast-interrupt", os.MFD_CLOEXEC)
-        os.ftruncate(page, _ID.size)
-        self._page_fd = page
-        self._page = mmap.mmap(page, _ID.size)
+        with ExitStack() as stack:  # there may be no room for all of these
+            out = Pipe("stdout", self._deliver)
+            stack.callback(out.close)
+            err = Pipe("stderr", self._deliver)
+            stack.callback(err.close)
+            self._pipes = out, err
+            near, self._theirs = map(stack.enter_context, socket.socketpair())
+            self._link = Link(near, self._accept, self._without_control, takes_files=True)
+            self._page_fd = os.memfd_create("holdfast-interrupt", os.MFD_CLOEXEC)
+            stack.callback(os.close, self._page_fd)
+            os.ftruncate(self._page_fd, _ID.size)
+            self._page = mmap.mmap(self._page_fd, _ID.size)
+            stack.pop_all()
         self._messages: asyncio.Queue[WorkerMessage | None] = asyncio.Queue()
         self._handle: Handle | None = None
         self._code: int | None = None

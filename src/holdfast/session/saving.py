@@ -125,9 +125,12 @@ class Saving:
 
     def _arrived(self, work: asyncio.Future[Any]) -> None:
         way = self._line.popleft()
-        if (error := work.exception()) is not None:
+        # Whatever became of it, those behind it must not wait for ever.
+        lost = CaptureFailed("the program ended before it was saved", hint=ENDED)
+        error = lost if work.cancelled() else work.exception()
+        if not way.done.done() and error is not None:
             way.done.set_exception(error)  # for whoever waits, or the next call
-        else:
+        elif not way.done.done():
             way.done.set_result(work.result())
         if self._line:
             self._next()

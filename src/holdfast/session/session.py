@@ -132,9 +132,9 @@ class Session:
         async with self._driver.lock:
             if self.alive:
                 raise UsageError(f"{self.subject} runs already")
-            if self._named:
-                await self._keeper.own()  # nobody can take the name from here on
             try:
+                if self._named:
+                    await self._keeper.own()  # nobody can take the name from here on
                 if not self._fresh:
                     hint = (
                         f"Session.resume({self.name!r}) goes on with it; "

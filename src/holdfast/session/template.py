@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from holdfast.model.errors import BadInput, Corrupt, HoldfastError
 from holdfast.protocol.session_messages import (
@@ -22,7 +23,7 @@ from holdfast.protocol.session_messages import (
 from holdfast.session.link import Link
 from holdfast.session.output import Early, Pipe
 from holdfast.session.process import WorkerProcess
-from holdfast.session.workers import START_TIMEOUT, Launch, last_line, ready
+from holdfast.session.workers import START_TIMEOUT, Launch, last_line, made, ready
 
 WARM_TIMEOUT = 600.0
 _CODE_LATE = 1.0  # seconds that an exit code may take after its process
@@ -48,7 +49,11 @@ class Template:
         self._warmup = warmup
         self._loop = asyncio.get_running_loop()
         self._said = Early()
-        self._pipes = (Pipe("stdout", self._said.add), Pipe("stderr", self._said.add))
+        with ExitStack() as stack:  # there may be no room for both
+            out = Pipe("stdout", self._said.add)
+            stack.callback(out.close)
+            self._pipes = out, Pipe("stderr", self._said.add)
+            stack.pop_all()
         self._link: Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._warmed: asyncio.Future[WarmedMessage | None] = self._loop.create_future()
@@ -56,11 +61,16 @@ class Template:
         self._requests = 0
         self._codes: dict[int, int] = {}
         self._waiting: dict[int, Callable[[int | None], None]] = {}
+        self._fault = ""  # how it broke the protocol
         self.alive = False
 
     async def start(self) -> None:
         """Start the process and run the warm-up. Raises BadInput when that fails."""
-        near, far = socket.socketpair()
+        try:
+            near, far = socket.socketpair()
+        except OSError:
+            self._let_go()
+            raise
         self._link = Link(near, self._accept, self._ended, takes_files=True)
         out, err = self._pipes
         try:
@@ -105,7 +115,7 @@ class Template:
 
     async def fork(self) -> WorkerProcess:
         """A new worker. Raises HoldfastError."""
-        worker = WorkerProcess()
+        worker = made()
         self._requests += 1
         request = self._requests
         done = self._forks[request] = self._loop.create_future()
@@ -119,7 +129,11 @@ class Template:
             self._forks.pop(request, None)
         if forked is None:
             worker.abandon()
-            raise HoldfastError("the template of the pool has ended")
+            why = f": it broke the protocol: {self._fault}" if self._fault else ""
+            raise HoldfastError(
+                f"the template of the pool has ended{why}",
+                hint="ask again: the pool starts another one",
+            )
         worker.attach(forked)
         return await ready(worker, "end the pool and make a new one")
 
@@ -170,6 +184,7 @@ class Template:
 
     def _ended(self, why: str) -> None:
         self.alive = False
+        self._fault = self._fault or why
         if not self._warmed.done():
             self._warmed.set_result(None)
         for waiting in self._forks.values():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 import holdfast
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, from_os_error
 from holdfast.protocol.session_messages import ReadyMessage, Stream
 from holdfast.session.output import Early
 from holdfast.session.process import WorkerProcess
@@ -74,8 +74,10 @@ def _watch(pid: int) -> int:
     ended, ending = os.pipe()
 
     def wait() -> None:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # whoever reads it collects the child
-        os.close(ending)
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # whoever reads it collects the child
+        finally:
+            os.close(ending)
 
     threading.Thread(target=wait, name="holdfast-worker-end", daemon=True).start()
     return ended
@@ -119,7 +121,7 @@ class Launch:
             ) from None
 
     async def start(self, greet: Greet | None = None) -> WorkerProcess:
-        worker = WorkerProcess()
+        worker = made()
         ends = worker.ends
         try:
             process = self.spawn(
@@ -128,11 +130,26 @@ class Launch:
         except BaseException:
             worker.abandon()
             raise
-        worker.attach(Spawned(process))
+        try:
+            handle = Spawned(process)
+        except OSError as error:
+            process.kill()
+            process.wait()
+            worker.abandon()
+            raise from_os_error(error, "starting a worker") from error
+        worker.attach(handle)
         if greet is not None:
             greet(worker)
         hint = f"see whether `{self.python}` can import holdfast and msgspec"
         return await ready(worker, hint)
+
+
+def made() -> WorkerProcess:
+    """All that connects a worker with its host, before there is a process. Raises HoldfastError."""
+    try:
+        return WorkerProcess()
+    except OSError as error:
+        raise from_os_error(error, "starting a worker") from error
 
 
 async def ready(worker: WorkerProcess, hint: str) -> WorkerProcess:
