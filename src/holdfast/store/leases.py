@@ -182,6 +182,7 @@ class Lease:
         self._until = started + owner.lasts
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._hurry = threading.Event()  # the next renewal is not to wait
         self._failure: HoldfastError | None = None
         self._keeper: threading.Thread | None = None
         # When the next renewal is to begin, and when the one under way has begun.
@@ -249,6 +250,7 @@ class Lease:
         if self._process != os.getpid() or self._ended.is_set():
             return
         self._ended.set()
+        self._hurry.set()
         if self._keeper is not None and self._keeper is not threading.current_thread():
             self._keeper.join()
 
@@ -289,6 +291,7 @@ class Lease:
             elif not excused and (late > self.ttl * _LOOK or self._is_overdue()):
                 # The whole process stood still. If nobody took its place, it goes on.
                 excused = True
+                self._hurry.set()  # the renewal may have slept on as if no time had passed
                 self._ended.wait(self.ttl * _MARGIN)
             else:
                 self._lose(HoldfastError("it could not be renewed in time"))
@@ -308,8 +311,10 @@ class Lease:
         pause = self.ttl / _RENEWALS
         while True:
             self._renews_at, self._renewing = time.monotonic() + pause, None
-            if self._ended.wait(pause):
+            self._hurry.wait(pause)
+            if self._ended.is_set():
                 return
+            self._hurry.clear()
             self._renewing = time.monotonic()
             try:
                 self.renew()
@@ -328,6 +333,7 @@ class Lease:
     def _lose(self, error: HoldfastError) -> None:
         self._failure = self._failure or error
         self._ended.set()
+        self._hurry.set()
 
 
 class _ChangedError(Exception):
