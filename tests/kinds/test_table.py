@@ -21,7 +21,7 @@ def test_kinds_have_names_of_their_own() -> None:
     assert len({kind.own for kind in kinds}) == len(kinds)
 
 
-@pytest.mark.parametrize("name", ["records"])
+@pytest.mark.parametrize("name", ["records", "files", "asyncio"])
 def test_a_group_comes_back(name: str, tmp_path: Path) -> None:
     (group,) = (each for each in groups() if each.name == name)
     workshop = Workshop(tmp_path, group)

@@ -391,9 +391,9 @@ KINDS = (
          "_ = §.execute('create table t(x)'), §.execute('insert into t values (5)')\n"
          "§.row_factory = sqlite3.Row\n§f = sqlite3.connect(folder + '/base')\n"
          "_ = §f.execute('create table u(x)')",
-         "§.execute('select x from t').fetchone()['x'] == 5 and §.in_transaction is False and"
+         "§.execute('select x from t').fetchone()['x'] == 5 and §.in_transaction is True and"
          " §f.execute('insert into u values (1)').rowcount == 1", "rebuilt",
-         "in memory with its content, to a file connected again; without functions that it was given",
+         "in memory with its content, to a file connected again; functions that it was given are named",
          ("§", "§f")),
     kind("connections to SQLite in a transaction", "§ = sqlite3.connect(folder + '/waiting')\n"
          "_ = §.execute('create table t(x)'), §.execute('insert into t values (5)')",

@@ -42,8 +42,8 @@ from holdfast.session.worker.threads import alone
 
 # Their types load what they dump, and loading gigabytes of them back would only take time.
 _LIBRARIES = {
-    *sys.stdlib_module_names, "holdfast", "numpy", "pandas", "polars", "pyarrow", "sklearn",
-    "torch",
+    *sys.stdlib_module_names, "catboost", "holdfast", "jax", "jaxlib", "keras", "lightgbm", "numpy",
+    "pandas", "polars", "pyarrow", "sklearn", "torch", "xgboost",
 }  # fmt: skip
 _MRO = type.__dict__["__mro__"].__get__  # without asking the class
 

@@ -109,8 +109,7 @@ def _load_all(
         os.write(write, _line(index, _BEGUN))
         try:
             values = RecordUnpickler(data, session, True, buffers).values(flat)
-            if b"resumption" in data:  # a generator that is let go of runs its `finally`
-                made.append(values)
+            made.append(values)  # a generator, or a file, that is let go of does something then
         except BaseException as error:  # noqa: BLE001  # user code; the parent reports it
             os.write(write, _line(index, reason_of(error, known)))
         else:

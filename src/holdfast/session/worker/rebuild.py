@@ -53,6 +53,16 @@ def set_function(made: FunctionType, state: dict[str, object]) -> None:
             setattr(made, name, value)
 
 
+def set_state(made: Any, state: Any) -> None:
+    """Give an object its attributes, where asking it for a `__setstate__` would run its
+    `__getattr__`, which may need what it has not got yet."""
+    own = None if hasattr(type(made), "__setstate__") else getattr(made, "__dict__", None)
+    if type(own) is dict:
+        own.update(state)
+    else:  # what stands for an object of a library that is missing
+        made.__setstate__(state)
+
+
 def cell() -> CellType:
     """A closure's cell, still empty, so that a function may be found inside its own closure."""
     return CellType()

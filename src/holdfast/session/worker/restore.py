@@ -135,7 +135,9 @@ class Restore:
         self._definitions.clear()
         randomness.forget()
         self.namespace.clear()
-        self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        self.namespace.update(
+            __name__="__main__", __doc__=None, __spec__=None, __builtins__=builtins
+        )
         step("the old namespace is gone")
         if self._definitions.circumstances is not None:
             options.forget()

@@ -29,6 +29,13 @@ _OUTSIDE = {
     (f"{_KINDS}.files", "reopen"): "file",
     (f"{_KINDS}.files", "remap"): "file",
     (f"{_KINDS}.databases", "connection"): "sqlite3.Connection",
+    (f"{_KINDS}.connections", "connection"): "sqlalchemy.Connection",
+    (f"{_KINDS}.connections", "duck"): "duckdb.DuckDBPyConnection",
+    (f"{_KINDS}.connections", "hdf"): "h5py.File",
+    (f"{_KINDS}.connections", "net_cdf"): "netCDF4.Dataset",
+    (f"{_KINDS}.documents", "font"): "PIL.ImageFont.FreeTypeFont",
+    (f"{_KINDS}.tables", "tar"): "tarfile.TarFile",
+    (f"{_KINDS}.tables", "unpacked"): "file",
 }
 
 # Builders that need the session, or what is being read: methods of the unpickler stand for them.

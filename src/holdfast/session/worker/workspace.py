@@ -41,7 +41,9 @@ class Workspace:
     def install(self) -> None:
         """Make the process's own `__main__` the session's, with nothing in it."""
         self.namespace.clear()
-        self.namespace.update(__name__="__main__", __doc__=None, __builtins__=builtins)
+        self.namespace.update(
+            __name__="__main__", __doc__=None, __spec__=None, __builtins__=builtins
+        )
         self.definitions.install()
 
     def watch(self) -> None:

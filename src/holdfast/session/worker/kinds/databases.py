@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from holdfast.session.worker.kinds.contract import Recorder, Reduction
+from holdfast.session.worker.placeholder import Placeholder
 
 if TYPE_CHECKING:
     import sqlite3  # few sessions load it
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 _SETTINGS = ("isolation_level", "row_factory", "text_factory")
 
 
-def connection(path: str, content: bytes, settings: dict[str, Any]) -> sqlite3.Connection:
+def connection(
+    path: str, content: bytes, settings: dict[str, Any], lost: Any = None, begun: bool = False
+) -> sqlite3.Connection:
     """A connection, without a path to a database in memory. Raises FileNotFoundError."""
     import sqlite3
 
@@ -25,6 +28,8 @@ def connection(path: str, content: bytes, settings: dict[str, Any]) -> sqlite3.C
         made.deserialize(content)
     for name, value in settings.items():
         setattr(made, name, value)
+    if begun:
+        made.execute("begin")
     return made
 
 
@@ -40,8 +45,32 @@ def reduce_connection(recorder: Recorder, obj: sqlite3.Connection) -> Reduction:
         return recorder.hole(obj, "it is in the middle of a transaction")
     content = b"" if path else obj.serialize()
     recorder.check_size(len(content))
-    recorder.note("connected again, without functions and collations that it was given")
-    return connection, (path, content, {name: getattr(obj, name) for name in _SETTINGS})
+    settings = {name: getattr(obj, name) for name in _SETTINGS}
+    names = _given(obj)
+    if not names:
+        recorder.note("connected again")
+        begun = obj.in_transaction
+        if begun:
+            recorder.note("what it wrote since its last commit can no longer be rolled back")
+        return connection, (path, content, settings, None, begun)
+    lost = Placeholder("function of SQLite", f"give these to the connection again: {names}")
+    return connection, (path, content, settings, lost, obj.in_transaction)
+
+
+def _given(obj: sqlite3.Connection) -> str:
+    """What was added to the functions and collations of SQLite itself."""
+    import sqlite3
+
+    def known(connection: sqlite3.Connection) -> set[str]:
+        functions = _asked(connection, "select name || '/' || narg from pragma_function_list")
+        orders = _asked(connection, "select name from pragma_collation_list")
+        return {name for (name,) in [*functions, *orders]}
+
+    plain = sqlite3.connect(":memory:")
+    try:
+        return ", ".join(sorted(known(obj) - known(plain)))
+    finally:
+        plain.close()
 
 
 def _asked(obj: sqlite3.Connection, question: str) -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from holdfast.session.worker.kinds import (
     generators,
     hints,
     iterators,
+    lazily,
     loggers,
     matches,
     memory,
@@ -63,7 +64,6 @@ _NAMED: dict[tuple[str, str], Reduce] = {
     ("numpy", "finfo"): arrays.reduce_limits,
     ("IPython.terminal.interactiveshell", "TerminalInteractiveShell"): shells.reduce_shell,
     ("ipykernel.zmqshell", "ZMQInteractiveShell"): shells.reduce_shell,
-    ("_queue", "SimpleQueue"): iterators.reduce_queue,
     ("matplotlib.cbook", "CallbackRegistry"): figures.reduce_callbacks,
     ("random", "SystemRandom"): iterators.reduce_system_random,
     ("sqlite3", "Connection"): databases.reduce_connection,
@@ -87,6 +87,7 @@ def family(kind: type) -> Reduce | None:
         if issubclass(kind, base):
             return reduce
     named = _NAMED.get((type_module(kind), type.__dict__["__name__"].__get__(kind)))
+    named = named or lazily.reducer(kind)
     return _inherited(kind) if named is None else named
 
 

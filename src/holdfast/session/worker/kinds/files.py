@@ -94,11 +94,28 @@ def stream(name: str) -> Any:
     return getattr(sys, name)
 
 
+def over_bytes(
+    buffer: io.BytesIO, encoding: str, errors: str | None, line_buffering: bool, position: int
+) -> io.TextIOWrapper:
+    """Text over bytes in memory."""
+    made = io.TextIOWrapper(buffer, encoding, errors, None, line_buffering)
+    made.seek(position)
+    return made
+
+
 def _file(recorder: Recorder, obj: Any) -> Reduction:
     for name in ("stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__"):
         if obj is getattr(sys, name):
             return stream, (name,)
     form, text, raw = taken_apart(obj)
+    inner = getattr(obj, "buffer", None) if type(obj) is io.TextIOWrapper else None
+    if raw is None and type(inner).__name__ in ("GzipFile", "BZ2File", "LZMAFile"):
+        from holdfast.session.worker.kinds import tables
+
+        settings = (obj.encoding, obj.errors, obj.line_buffering)
+        return tables.reduce_unpacked(recorder, obj, settings)
+    if raw is None and type(inner) is io.BytesIO:
+        return over_bytes, (inner, obj.encoding, obj.errors, obj.line_buffering, obj.tell())
     if raw is None:
         return recorder.hole(obj, "what lies under it is not a file of the system")
     path = raw.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
+from holdfast.session.worker import rebuild
 from holdfast.session.worker.kinds.contract import Reduction
 
 # `Any` below: items and states of every type.
@@ -33,6 +34,8 @@ def set_filled(made: Any, state: tuple[list[Any], list[Any], Any]) -> None:
 
 def as_it_is(kind: type, reduced: Any) -> Reduction:
     """The same reduction, but for how items come in."""
+    if _asks_itself(kind, reduced):
+        return (*reduced[:3], None, None, rebuild.set_state)
     if type(reduced) is not tuple or len(reduced) < 4 or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
         return reduced
     own = (issubclass(kind, dict) and kind.__setitem__ is not dict.__setitem__) or (
@@ -43,3 +46,17 @@ def as_it_is(kind: type, reduced: Any) -> Reduction:
         return reduced
     make, arguments, state, items, entries = (*reduced, None)[:5]
     return make, arguments, (list(items or ()), list(entries or ()), state), None, None, set_filled
+
+
+def _asks_itself(kind: type, reduced: Any) -> bool:
+    """Whether an object without attributes would be asked for a `__setstate__` that it has not, by
+    its own `__getattr__`: many of those look into an attribute that is not there yet."""
+    return (
+        type(reduced) is tuple
+        and reduced[0] is copyreg.__newobj__  # type: ignore[attr-defined]
+        and len(reduced) > 2
+        and type(reduced[2]) is dict
+        and not any(reduced[3:])
+        and hasattr(kind, "__getattr__")
+        and not hasattr(kind, "__setstate__")
+    )

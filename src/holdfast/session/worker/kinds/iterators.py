@@ -33,11 +33,4 @@ def _struct(recorder: Recorder, obj: struct.Struct) -> Reduction:
     return struct.Struct, (obj.format,)
 
 
-def reduce_queue(recorder: Recorder, obj: Any) -> Reduction:
-    """A `SimpleQueue`, if it is empty."""
-    if not obj.empty():
-        return recorder.hole(obj, "what it holds cannot be read without taking it out")
-    return type(obj), ()
-
-
 EXACT: dict[type, Reduce] = {itertools.pairwise: _pairs, struct.Struct: _struct}

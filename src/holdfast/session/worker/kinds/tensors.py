@@ -23,6 +23,10 @@ def reduce_tensor(recorder: Recorder, obj: Any) -> Reduction:
     """Where it lies in its storage, which is an object of its own that others may have."""
     import torch
 
+    if obj.is_nested:
+        from holdfast.session.worker.kinds import models
+
+        return models.nested, ([*obj.unbind()], obj.dtype, obj.layout)
     plain = obj.layout is torch.strided and obj.device.type == "cpu" and not obj.is_quantized
     named = any(getattr(obj, "names", ()))  # older versions have names for dimensions
     if not plain or named or obj.is_conj() or obj.is_neg() or obj.is_shared():
@@ -43,6 +47,8 @@ def reduce_storage(recorder: Recorder, obj: Any) -> Reduction:
         return recorder.plain(obj)
     size = obj.nbytes()
     recorder.check_size(size)
+    if not obj.resizable() and (array := _array_over(recorder, obj, size)) is not None:
+        return shared_storage, (array,)
     if not obj.resizable():  # torch says so of what was made of an array, or was given out as one
         recorder.note("a tensor no longer shares its memory with an array")
     flat = over(obj)
@@ -51,6 +57,26 @@ def reduce_storage(recorder: Recorder, obj: Any) -> Reduction:
     data = flat.tobytes()
     recorder.raw(data)
     return storage, (data, size)
+
+
+def _array_over(recorder: Recorder, storage: Any, size: int) -> Any:
+    """The session's own array with the same memory, if a variable holds it."""
+    import numpy
+
+    for value in list(recorder.namespace.values()):
+        if type(value) is not numpy.ndarray or value.nbytes != size:
+            continue
+        whole = value.flags.owndata and value.flags.c_contiguous
+        if whole and location(value) == storage.data_ptr():
+            return value
+    return None
+
+
+def shared_storage(array: Any) -> Any:
+    """The memory of an array, as torch's own."""
+    import torch
+
+    return torch.from_numpy(array.reshape(-1).view("u1")).untyped_storage()
 
 
 def lasting_id(obj: object) -> int:

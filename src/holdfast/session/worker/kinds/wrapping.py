@@ -40,7 +40,7 @@ def taken_apart(obj: Any) -> tuple[str, Any, io.FileIO | None]:
             form = f"Text:{type(buffered).__name__}"
             mode = getattr(obj, "mode", "r")
             text = (obj.encoding, obj.errors, obj.line_buffering, mode)
-        raw = buffered if type(buffered) is io.FileIO else buffered.raw
+        raw = buffered if type(buffered) is io.FileIO else getattr(buffered, "raw", None)
     except ValueError:  # it was detached
         return form, text, None
     return form, text, raw if type(raw) is io.FileIO else None
