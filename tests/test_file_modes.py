@@ -21,6 +21,8 @@ MADE_OTHERWISE = {
     "oci/rehearsal/rehearsal.py": "in a folder of the rehearsal, 0700",
     "oci/rehearsal/stage.py": "in a folder of the rehearsal, 0700; and in /proc",
     "runtime/trial.py": "in a temporary folder, 0700",
+    "session/worker/kinds/connections.py": "in a temporary folder, 0700",
+    "session/worker/kinds/models.py": "in a temporary folder, 0700",
     "sandbox/engines/container.py": "in the folder of one server's sandboxes, 0700",
     "sandbox/engines/lifeline.py": "in the folder of one server's sandboxes, 0700",
     "sandbox/engines/namespaces.py": "in the folder of one server's sandboxes, 0700",
