@@ -1,6 +1,6 @@
 """Restores that fail at each of their steps: what makes a step fail, and what is compared.
 
-The steps are those of `holdfast.model.steps`: counted in a run that succeeds, not written down.
+The steps are fault points (holdfast.model.fault_points), counted in a run that succeeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.store import Store
 _WATCH = """
 exec('''
 import os, errno, signal, time
-from holdfast.model import steps
+from holdfast.model import fault_points
 seen = []
 def watcher(name):
     seen.append(name)
@@ -40,10 +40,10 @@ def watcher(name):
         os.close(file)
         while True:
             time.sleep(60)
-steps.watch(watcher)
+fault_points.listen_everywhere(watcher)
 ''', {{}})
 """
-_SEEN = "__import__('holdfast.model.steps', fromlist=['x'])._watcher.__globals__['seen']"
+_SEEN = "__import__('holdfast.model.fault_points', fromlist=['x'])._everywhere.__globals__['seen']"
 
 SETUP = """
 import builtins, contextvars, decimal, locale, logging, os, random, signal, sys, textwrap

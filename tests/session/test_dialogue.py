@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.model import steps
+from holdfast.model import fault_points
 from holdfast.model.errors import BadInput, Denied, HoldfastError, NotFound
 from holdfast.protocol.frames import FrameDecoder, encode_frame
 from holdfast.protocol.values import decode_plain
@@ -237,11 +237,11 @@ async def test_client_is_told_of_any_failure(client: Client) -> None:
     def fail(name: str) -> None:
         raise RuntimeError(f"at the step: {name}")
 
-    steps.watch(fail)
+    fault_points.listen_everywhere(fail)
     try:
         client.send("RestoreMessage", request_id=2, checkpoint_id=made["checkpoint_id"])
         told, _ = await client.until("ErrorMessage")
     finally:
-        steps.watch(None)
+        fault_points.listen_everywhere(None)
     assert (told["request_id"], told["error_type"]) == (2, "fault")
     assert told["message"].startswith("RuntimeError: at the step")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.session import failing
 
-from holdfast.model import steps
+from holdfast.model import fault_points
 from holdfast.model.errors import CaptureFailed, HoldfastError
 from holdfast.session import Session
 from holdfast.session.member import SessionMember
@@ -48,7 +48,7 @@ async def session(store: Store, tmp_path: Path) -> AsyncIterator[Session]:
 @pytest.fixture(autouse=True)
 def unwatched() -> Any:
     yield
-    steps.watch(None)
+    fault_points.listen_everywhere(None)
 
 
 async def change(session: Session, folder: Path, n: int) -> None:
@@ -216,9 +216,9 @@ async def test_new_definition_is_not_a_lost_one(session: Session, store: Store) 
 
 async def test_name_is_owned_before_it_is_checked(store: Store) -> None:
     owners = []
-    steps.watch(lambda name: owners.append((name, store.owner("session/new"))))
+    fault_points.listen_everywhere(lambda name: owners.append((name, store.owner("session/new"))))
     async with Session("new", store=store):
-        steps.watch(None)
+        fault_points.listen_everywhere(None)
     ((name, owner),) = owners
     assert name == "the name is free"
     assert owner is not None
@@ -283,7 +283,7 @@ async def attempt(operation: Operation, session: Session, at: int, how: str) -> 
     loop, task = asyncio.get_running_loop(), None
     act = full if how == "full disk" else lambda: loop.call_soon_threadsafe(task.cancel)
     failing_step = Failing(at, act)
-    steps.watch(failing_step)
+    fault_points.listen_everywhere(failing_step)
     try:
         task = asyncio.ensure_future(operation(session))
         if at:
@@ -292,7 +292,7 @@ async def attempt(operation: Operation, session: Session, at: int, how: str) -> 
         else:
             await task
     finally:
-        steps.watch(None)
+        fault_points.listen_everywhere(None)
     return failing_step.seen
 
 

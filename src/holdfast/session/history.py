@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import BadInput, HoldfastError, NotFound, UsageError
-from holdfast.model.steps import step
+from holdfast.model.fault_points import fault_point
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import AheadMessage
 from holdfast.session import checkpoints, checks
@@ -390,7 +390,7 @@ class History:
         """Move the head to a new checkpoint with the content of an older one."""
         store = self.store
         self.line.take_head(store, self._lease)
-        step("the head is on this session's line")
+        fault_point("the head is on this session's line")
         self.line.at = store.rollback(self._subject, target, trust=trust, lease=self._lease)
         return self.line.at
 

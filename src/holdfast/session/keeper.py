@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import CaptureFailed, HoldfastError
+from holdfast.model.fault_points import fault_point
 from holdfast.model.report import Report
-from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.session.ahead import Ahead
 from holdfast.session.arriving import Arriving, Coming
@@ -213,10 +213,10 @@ class Keeper:
         reason = f"fork of {self.subject}"
         await self.saving.settled()
         await asyncio.to_thread(self._history.check_free, other, "choose another name")
-        step("the name is free")
+        fault_point("the name is free")
         captured = await self._capture(reason, None, True, WORK_TIMEOUT)
         try:
-            step("the session is captured")
+            fault_point("the session is captured")
         except BaseException:
             captured.close()
             raise
@@ -392,9 +392,9 @@ class Keeper:
         try:
             await asyncio.sleep(0)  # what looks for the checkpoint would only keep it from starting
             await asyncio.to_thread(self._history.check_there)  # before anything is owned
-            step("there is a checkpoint")
+            fault_point("there is a checkpoint")
             await self.own()
-            step("the subject is owned")
+            fault_point("the subject is owned")
             head = await asyncio.to_thread(self._history.head)  # nobody moves it any more
         except BaseException:
             await launching.give_up()
@@ -479,15 +479,15 @@ class Keeper:
             if not (driver.alive or launching.begun):
                 launching.begin()
             if launching.begun:
-                step("a worker is launched")
+                fault_point("a worker is launched")
                 await self.own()
-                step("the subject is owned")
+                fault_point("the subject is owned")
             stored = await asyncio.to_thread(history.read, store, target, trust, launching.tell)
-            step("the checkpoint is read")
+            fault_point("the checkpoint is read")
             if move is not None:
                 position = await asyncio.to_thread(history.position)
                 target = await asyncio.to_thread(move)
-                step("the head is moved")
+                fault_point("the head is moved")
             restored = None
             if not launching.begun:
                 # None: it was dying already and nobody had noticed, so a new one takes its place.
@@ -496,7 +496,7 @@ class Keeper:
                     await self.own()
             if restored is None:
                 await driver.start(await launching.taken())
-                step("a new worker is there")
+                fault_point("a new worker is there")
                 restored = await driver.restore(target.id, stored, secrets, timeout)
             if restored is None:
                 from holdfast.session.errors import WorkerDied

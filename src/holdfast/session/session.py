@@ -13,8 +13,8 @@ from typing import Self, Unpack
 
 from holdfast.model.checkpoint import Checkpoint, Manifest
 from holdfast.model.errors import BadInput, HoldfastError, UsageError
+from holdfast.model.fault_points import fault_point
 from holdfast.model.report import Report
-from holdfast.model.steps import step
 from holdfast.model.subject import KINDS, Subject
 from holdfast.model.tracing import span
 from holdfast.protocol.session_messages import Variable
@@ -141,7 +141,7 @@ class Session:
                         "fresh=True begins a new line"
                     )
                     await asyncio.to_thread(self._history.check_free, self.subject, hint)
-                step("the name is free")
+                fault_point("the name is free")
                 await self._driver.start()
             except BaseException:
                 await self._keeper.disown()
@@ -384,7 +384,7 @@ class Session:
             try:
                 async with self._driver.lock:
                     await self._driver.to_the_end(freeze())
-                step("the fork is stored")
+                fault_point("the fork is stored")
                 forked = self._with(self._workers, other.name, self.store, True, self._settings)
                 return await forked._begin_at_head()
             except BaseException as error:

@@ -18,9 +18,9 @@ from holdfast.integrations.ipython import names
 from holdfast.integrations.ipython.saving import Saving
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.model.errors import HoldfastError, UsageError
+from holdfast.model.fault_points import fault_point
 from holdfast.model.report import Report
 from holdfast.model.secrets import Rule
-from holdfast.model.steps import step
 from holdfast.model.subject import Subject
 from holdfast.protocol.session_messages import CapturingMessage, CheckpointMessage, ItemReport
 from holdfast.session import checks, omissions
@@ -388,7 +388,7 @@ class Notebook:
         position = self.history.position()
         try:
             target = move() if move is not None else target
-            step("the head is moved")
+            fault_point("the head is moved")
             items, tracker = self._fill(stored)
         except BaseException as error:
             try:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.steps import step
+from holdfast.model.fault_points import fault_point
 from holdfast.protocol.session_messages import FORMAT, ItemReport
 from holdfast.session import layout
 from holdfast.session.layout import (
@@ -138,20 +138,20 @@ class Restore:
         self.namespace.update(
             __name__="__main__", __doc__=None, __spec__=None, __builtins__=builtins
         )
-        step("the old namespace is gone")
+        fault_point("the old namespace is gone")
         if self._definitions.circumstances is not None:
             options.forget()
         self._set_circumstances(BEFORE_IMPORTS)
         for entry in self._sources.imports:
-            step("an import")
+            fault_point("an import")
             self._import(entry)
         for definition in self._sources.definitions:
-            step("a definition")
+            fault_point("a definition")
             self.definition(definition.label)
         self._objects.forget()
         self._memory.clear()
         for record in self._records:
-            step("a record")
+            fault_point("a record")
             self._load(record)
         # Executing a class binds its name, which may since have been deleted or bound anew.
         for name in {entry.name for entry in self._sources.definitions} - self._final.keys():
@@ -160,14 +160,14 @@ class Restore:
         for name in self._captured:  # the order in which they came, which records do not have
             if name in self.namespace:
                 self.namespace[name] = self.namespace.pop(name)
-        step("all records are loaded")
+        fault_point("all records are loaded")
         for name, reason in self._definitions.patches.apply(self._patches).items():
             self._items.put(PATCH + name, "placeholder", "cloudpickle", reason)
-        step("the patches are applied")
+        fault_point("the patches are applied")
         grow_old()
         rest = [each for each in circumstances.NAMES if each not in BEFORE_IMPORTS]
         self._set_circumstances(rest)
-        step("the process is set")
+        fault_point("the process is set")
         self._labels.clear()
         for label, made in self._objects.made.items():
             self._labels.adopt_object(lasting_id(made), label)
@@ -366,7 +366,7 @@ class Restore:
         """Make the process what it was, as far as the session had changed it."""
         known = self._definitions.circumstances
         for name in names if known is not None else ():
-            step("a part of the process")
+            fault_point("a part of the process")
             record = self._record_of.get(STATE + name)
             if record is not None and name not in self._around:
                 self._load(record)

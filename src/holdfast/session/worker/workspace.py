@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from holdfast.model.steps import step
+from holdfast.model.fault_points import fault_point
 from holdfast.protocol.session_messages import ItemReport
 from holdfast.session import layout
 from holdfast.session.worker.boot import Unshadowed
@@ -105,7 +105,7 @@ class Workspace:
                 try:
                     items = context.run(restore.run)
                     count = restore.environment.execution_count
-                    step("the namespace is filled")
+                    fault_point("the namespace is filled")
                 finally:
                     restore.let_go()
         except BaseException as error:
