@@ -152,3 +152,21 @@ async def test_a_tuple_that_is_too_deep_costs_only_itself(session: Session) -> N
     checkpoint = await session.checkpoint()
     assert checkpoint.report["x"].outcome == "exact"
     assert checkpoint.report["t"].outcome == "placeholder"
+
+
+async def test_future_imports_hold_after_a_restore(make: Make) -> None:
+    session = await make("future")
+    before = await session.checkpoint()
+    await session.execute("from __future__ import annotations", check=True)
+    after = await session.checkpoint()
+    await session.shutdown()
+    again = await Session.resume("future", store=session.store)
+    look = "def f(x: nowhere): pass\nf.__annotations__"
+    assert (await again.execute(look, check=True)).value == {"x": "nowhere"}
+    await again.restore(before)
+    failed = (await again.execute(look)).error
+    assert failed is not None
+    assert failed.type == "NameError"
+    await again.restore(after)
+    assert (await again.execute(look, check=True)).value == {"x": "nowhere"}
+    await again.shutdown()

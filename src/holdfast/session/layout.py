@@ -113,6 +113,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     implementation: str = ""
     platform: str = ""
     execution_count: int = 0
+    future: int = 0  # the flags of `from __future__ import` that hold for the next cell
     serialization_method: str = "cloudpickle"
     libraries: dict[str, str] = {}
 

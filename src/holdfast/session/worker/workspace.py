@@ -20,7 +20,7 @@ from holdfast.session.worker.interrupts import Interrupted
 from holdfast.session.worker.labels import Labels
 from holdfast.session.worker.memory.overlay import Overlay
 from holdfast.session.worker.originals import Originals
-from holdfast.session.worker.runner import Runner
+from holdfast.session.worker.runner import FUTURE, Runner
 from holdfast.session.worker.texts import clean
 
 
@@ -104,7 +104,7 @@ class Workspace:
                 )
                 try:
                     items = context.run(restore.run)
-                    count = restore.environment.execution_count
+                    environment = restore.environment
                     fault_point("the namespace is filled")
                 finally:
                     restore.let_go()
@@ -113,7 +113,8 @@ class Workspace:
             raise
         adopt(context)
         taken.let_go()
-        self.runner.count = count
+        self.runner.count = environment.execution_count
+        self.runner.flags = environment.future & FUTURE
         self.given = tuple(secrets)
         return items
 
@@ -130,6 +131,7 @@ class Workspace:
             implementation=platform.python_implementation(),
             platform=f"{sys.platform}-{platform.machine()}",
             execution_count=self.runner.count,
+            future=self.runner.flags,
             libraries={name: version for name, version in versions.items() if version},
         )
 
