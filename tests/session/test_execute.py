@@ -549,7 +549,7 @@ async def test_what_is_printed(make) -> None:
     assert repr(cp) == (
         f"<SessionCheckpoint {cp.short} of session/shown (one): no names, {cp.size_bytes} bytes>"
     )
-    await session.execute("x = 1\ny = (i for i in [1])\nz = next(y)")
+    await session.execute("x = 1\nz = 2\ny = __import__('sys')._getframe()")
     cp = await session.checkpoint(save_to_disk=False)
     assert "(manual): 2 exact, 1 placeholder, " in repr(cp)
     assert repr(cp).endswith(" bytes, in memory>")
