@@ -292,14 +292,14 @@ def test_the_history_is_private(people: list[Person], holdfast_home: Path) -> No
 
 def test_what_lacks_something_did_come_back(program: Run) -> None:
     cells = (
-        "ticks = (n for n in [1]); next(ticks)",
+        "import sys; ticks = sys._getframe()",
         "rows = [1, ticks]",
         "login = {'secret': 'abc', 'user': 'me'}",
     )
     program("repl", "part", stdin="\n".join(cells))
     back = program("repl", "part", stdin="rows[0], login['user']\n")
     assert back.out.endswith("(1, 'me')\n")
-    assert "\nticks did not come back: cannot save a generator" in back.err
+    assert "\nticks did not come back: " in back.err
     assert "\nrows came back with a placeholder inside: holds what cannot be saved" in back.err
     assert "\nlogin came back with a placeholder inside: left out" in back.err
     assert "secret secret" in back.err

@@ -234,11 +234,15 @@ def test_the_health_of_the_store(visit: Watched, store: Store) -> None:
     drills = page.get_by_label("Drills")
     expect(drills).to_contain_text("There was none yet")
     picture(page, "dashboard-store")
+    odd = {"state_info": {"when": {"$type": "datetime", "value": "noon"}}, "schema_version": 1}
+    with store.draft("state/odd") as draft:
+        draft.put("state", odd, split="structure")
+        draft.commit()
     drills.get_by_role("button", name="Drill now").click()
     expect(drills).to_contain_text("brought back elsewhere and compared")
-    # What these tests have added by hand is no state that a program could load.
+    # One of those that these tests have added by hand has a value that no program can load.
     expect(drills.locator(".mark")).to_contain_text("failed")
-    expect(drills.locator(".trouble").first).to_contain_text("cannot be loaded")
+    expect(drills.locator(".trouble").first).to_contain_text("cannot be read")
     expect(drills.locator(".trouble").first.get_by_role("link").last).to_contain_text("state/")
     prune = page.get_by_label("Prune")
     expect(prune).to_contain_text("would remove 0 checkpoints")

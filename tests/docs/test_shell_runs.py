@@ -29,6 +29,8 @@ LEFT = {
     ("docs/guides/agents.md", "claude mcp add --transport http"): AGENTS,
     ("CONTRIBUTING.md", "make test"): TESTS,
     ("CONTRIBUTING.md", "make check"): TESTS,
+    ("CONTRIBUTING.md", ".venv/bin/python -m pytest -p tests.survival"): TESTS,
+    ("docs/guides/choosing-a-store.md", "mkdir /data/team"): "tests/store/test_modes.py makes one",
     ("docs/guides/containers.md", "docker run -d"): "tests/oci/test_engines.py has both engines",
     ("docs/guides/containers.md", "holdfast container export"): "tests/oci/podman has a podman",
     ("docs/guides/server.md", "python3 -m venv /srv"): "tests/system/test_deploy.py sets one up",

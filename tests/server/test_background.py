@@ -107,5 +107,5 @@ async def test_ports_notice_clients_that_leave(start: Starter) -> None:
     await asyncio.sleep(0.5)  # it is being waited for
     writer.close()
     async with asyncio.timeout(20):
-        assert await process.stdout.read() == "the client has left\n"
+        assert await process.stdout.read_all() == "the client has left\n"
     await sandbox.kill()

@@ -415,6 +415,7 @@ export interface ItemReport {
   size_bytes?: number;
   type_name?: string;
   summary?: string;
+  secrets?: string[];
 }
 export interface ErrorMessage {
   type: "ErrorMessage";

@@ -467,7 +467,7 @@ def test_names_are_kept_and_added() -> None:
     everything = capture(namespace, Rule.of(True))
     assert [item.outcome for item in everything.items.values()] == ["exact"] * 5
     assert restore(everything) == namespace | {"__builtins__": found["__builtins__"]} | {
-        name: found[name] for name in ("__name__", "__doc__")
+        name: found[name] for name in ("__name__", "__doc__", "__spec__")
     }
 
 
