@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -35,6 +36,8 @@ from holdfast.store.leases import Lease
 
 END_TIMEOUT = 60.0  # seconds for what is on its way when a session ends
 _LATER = 0.05  # seconds until mapped memory is looked at, unless somebody waits for that
+
+log = logging.getLogger("holdfast.session")
 
 
 class Frozen(NamedTuple):
@@ -107,6 +110,10 @@ class Keeper:
                 if not self._driver.alive:
                     try:
                         await self.disown()
+                    except RuntimeError as error:
+                        # The program ends, and no thread is to be had. Nothing is lost by that:
+                        # nobody renews the lease, so it ends by itself.
+                        log.debug("the lease of %s ends by itself: %s", self.subject, error)
                     except Exception as error:  # noqa: BLE001  # nobody waits for this task
                         self.saving.failed(error)
 
