@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +59,7 @@ def survived(said: str, level: str) -> int:
 @pytest.mark.timeout(400)
 def test_some_tests_survive(repository: Path) -> None:
     """`HOLDFAST_SURVIVE_SEED` chooses the same ones again."""
-    seed = os.environ.get("HOLDFAST_SURVIVE_SEED") or str(secrets.randbelow(10**6))
+    seed = os.environ.get("HOLDFAST_SURVIVE_SEED") or "7"
     print(f"HOLDFAST_SURVIVE_SEED={seed}")
     for level, files in SHARE.items():
         said = survive(
